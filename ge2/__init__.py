@@ -1,0 +1,33 @@
+"""ge2 runs model graphs on NVIDIA GPUs with kernels compiled at run time for exactly that GPU.
+
+Importing the package touches no device and loads neither cupy nor NumPy: names are resolved
+at first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "GE2_API_VERSION": "ge2.contract",
+    "load": "ge2.model",
+    "Model": "ge2.model",
+    "Ge2Error": "ge2.errors",
+    "register": "ge2.compiler.kernels.registry",
+    "last_error": "ge2.launch_table",
+    "query_capability": "ge2.launch_table",
+}
+
+
+def __getattr__(name: str) -> Any:
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module 'ge2' has no attribute {name!r}")
+    return getattr(importlib.import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LAZY])

@@ -1,0 +1,1 @@
+"""The graph compiler: IR, operator definitions, passes, kernel selection."""

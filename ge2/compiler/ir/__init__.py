@@ -1,0 +1,6 @@
+"""Intermediate representation: types, graphs, scalar expressions, properties, verifier, text."""
+
+from .dim import Dim, Extent, evaluate, symbol
+from .nodes import Graph, Node, TensorType, present
+
+__all__ = ["Dim", "Extent", "Graph", "Node", "TensorType", "evaluate", "present", "symbol"]

@@ -1,0 +1,177 @@
+"""Symbolic extents: integer polynomials over named dimensions.
+
+An extent is a plain int or a Dim. Shape inference is written with ordinary arithmetic and works on
+both. Equality is structural on a normal form: B + 1 == 1 + B, and two different symbols are never
+taken as equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Union
+
+from ...errors import GraphError
+
+Extent = Union[int, "Dim"]  # noqa: UP007 - a forward reference needs Union at run time
+_Monomial = tuple[tuple["Atom", int], ...]
+
+
+class Atom:
+    """A symbol, or a floor division or remainder that does not simplify; interned by text."""
+
+    _pool: dict[str, Atom] = {}
+    __slots__ = ("args", "kind", "text")
+
+    def __new__(cls, kind: str, text: str, args: tuple[Dim, int] | None = None) -> Atom:
+        found = cls._pool.get(text)
+        if found is None:
+            found = super().__new__(cls)
+            found.kind, found.text, found.args = kind, text, args
+            cls._pool[text] = found
+        return found
+
+    def evaluate(self, values: Mapping[str, int]) -> int:
+        """Return the value under a binding of all symbols."""
+        if self.args is None:
+            if self.text not in values:
+                raise GraphError(f"symbolic dimension {self.text!r} has no value",
+                                 hint=f"Give one, for example --sym {self.text}=32")
+            return values[self.text]
+        top = evaluate(self.args[0], values)
+        return top // self.args[1] if self.kind == "//" else top % self.args[1]
+
+
+class Dim:
+    """An integer polynomial that is not a constant."""
+
+    __slots__ = ("_hash", "terms")
+
+    def __init__(self, terms: Mapping[_Monomial, int]) -> None:
+        self.terms = dict(sorted(terms.items(), key=lambda kv: [(a.text, p) for a, p in kv[0]]))
+        self._hash = hash(tuple(self.terms.items()))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Dim) and self.terms == other.terms
+
+    def __add__(self, other: Extent) -> Extent:
+        terms = dict(self.terms)
+        for mono, factor in _terms(other).items():
+            terms[mono] = terms.get(mono, 0) + factor
+        return _make(terms)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Extent:
+        return self * -1
+
+    def __sub__(self, other: Extent) -> Extent:
+        return self + (-other)
+
+    def __rsub__(self, other: Extent) -> Extent:
+        return (-self) + other
+
+    def __mul__(self, other: Extent) -> Extent:
+        terms: dict[_Monomial, int] = {}
+        for left, a in self.terms.items():
+            for right, b in _terms(other).items():
+                powers: dict[Atom, int] = dict(left)
+                for atom, power in right:
+                    powers[atom] = powers.get(atom, 0) + power
+                mono = tuple(sorted(powers.items(), key=lambda p: p[0].text))
+                terms[mono] = terms.get(mono, 0) + a * b
+        return _make(terms)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Extent) -> Extent:
+        quotient = _divide(self, other)
+        if quotient is not None:
+            return quotient
+        if not isinstance(other, int):
+            raise GraphError(f"cannot divide {self} by {other}")
+        return _make({((Atom("//", f"(({self}) // {other})", (self, other)), 1),): 1})
+
+    def __mod__(self, other: Extent) -> Extent:
+        if _divide(self, other) is not None:
+            return 0
+        if not isinstance(other, int):
+            raise GraphError(f"cannot take {self} modulo {other}")
+        return _make({((Atom("%", f"(({self}) % {other})", (self, other)), 1),): 1})
+
+    def __repr__(self) -> str:
+        words = []
+        for mono, factor in self.terms.items():
+            names = [a.text if p == 1 else f"{a.text}**{p}" for a, p in mono]
+            if factor != 1 or not names:
+                names.insert(0, str(factor))
+            words.append("*".join(names))
+        return " + ".join(words)
+
+
+def symbol(name: str) -> Dim:
+    """Return the extent named name."""
+    return Dim({((Atom("symbol", name), 1),): 1})
+
+
+def evaluate(extent: Extent, values: Mapping[str, int]) -> int:
+    """Return the extent as an int.
+
+    Raises:
+        GraphError: a symbol has no value.
+    """
+    if isinstance(extent, int):
+        return extent
+    total = 0
+    for mono, factor in extent.terms.items():
+        for atom, power in mono:
+            factor *= atom.evaluate(values) ** power
+        total += factor
+    return total
+
+
+def symbols(extent: Extent) -> set[str]:
+    """Return the names of the symbols in an extent."""
+    if isinstance(extent, int):
+        return set()
+    names: set[str] = set()
+    for mono in extent.terms:
+        for atom, _ in mono:
+            names |= {atom.text} if atom.args is None else symbols(atom.args[0])
+    return names
+
+
+def _terms(extent: Extent) -> Mapping[_Monomial, int]:
+    return extent.terms if isinstance(extent, Dim) else {(): extent}
+
+
+def _make(terms: Mapping[_Monomial, int]) -> Extent:
+    kept = {mono: factor for mono, factor in terms.items() if factor}
+    if not kept:
+        return 0
+    if set(kept) == {()}:
+        return kept[()]
+    return Dim(kept)
+
+
+def _divide(top: Dim, bottom: Extent) -> Extent | None:
+    """Return top / bottom where it is exact by a constant or a monomial, else None."""
+    if isinstance(bottom, int):
+        if bottom and all(factor % bottom == 0 for factor in top.terms.values()):
+            return _make({mono: factor // bottom for mono, factor in top.terms.items()})
+        return None
+    if len(bottom.terms) != 1:
+        return 1 if top == bottom else None
+    (mono, factor), = bottom.terms.items()
+    result: dict[_Monomial, int] = {}
+    for m, f in top.terms.items():
+        powers = dict(m)
+        for atom, power in mono:
+            powers[atom] = powers.get(atom, 0) - power
+        if f % factor or any(p < 0 for p in powers.values()):
+            return None
+        result[tuple((a, p) for a, p in sorted(powers.items(), key=lambda q: q[0].text) if p)] = (
+            f // factor)
+    return _make(result)

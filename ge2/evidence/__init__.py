@@ -1,0 +1,1 @@
+"""Measured facts: timing, records, device profiles, cost model."""

@@ -1,0 +1,139 @@
+"""Launch records: binding as plain data, shared by every way of launching a kernel.
+
+Every kernel takes exactly one by-value parameter, its Args struct. A record holds that struct's
+bytes with holes for addresses; whoever launches fills the holes and passes one pointer. The plain
+launcher, the executor, CUDA graphs, the emulator and tuning all use the same records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+WORKSPACE = -1
+SEMAPHORES = -2
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """One compilable unit: a template and the constants that it is rendered with.
+
+    Attributes:
+        template: path below kernels/ ("gemm/gemm_bias_act_f32_tiled.cu.j2").
+        context: sorted (name, value) pairs for the template; values are str, int, float, bool or
+            tuples of those. Together with the template they decide the cubin.
+        entry: name of the extern "C" function.
+    """
+
+    template: str
+    context: tuple[tuple[str, Any], ...]
+    entry: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reloc:
+    """An address hole: 8 bytes at offset take the address of slot plus addend bytes.
+
+    slot counts buffers in contract order (inputs, outputs); WORKSPACE and SEMAPHORES are negative.
+    """
+
+    offset: int
+    slot: int
+    addend: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMapSpec:
+    """A TMA descriptor hole: 128 bytes at offset (a multiple of 64).
+
+    Attributes:
+        offset: byte offset in the args.
+        slot, addend: base address, as in Reloc.
+        dtype: IR element type.
+        dims: extents, innermost first.
+        strides: byte strides of dims[1:] (multiples of 16).
+        box: tile extents, innermost first.
+        swizzle: 0, 32, 64 or 128 bytes.
+    """
+
+    offset: int
+    slot: int
+    addend: int
+    dtype: str
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRecord:
+    """One kernel launch without its addresses.
+
+    Attributes:
+        kernel: what to compile.
+        grid, block, cluster: extents; a grid with a zero extent is not launched.
+        smem: dynamic shared memory in bytes.
+        args: bytes of the Args struct.
+        relocs, tensor_maps: the holes in args.
+        workspace: bytes of scratch memory needed (shared by all records of one bind).
+        semaphores: 32-bit words, zero at entry, that the kernel leaves zero at exit.
+        pdl: launch with programmatic stream serialisation.
+    """
+
+    kernel: KernelSource
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    args: bytes
+    relocs: tuple[Reloc, ...]
+    smem: int = 0
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    tensor_maps: tuple[TensorMapSpec, ...] = ()
+    workspace: int = 0
+    semaphores: int = 0
+    pdl: bool = False
+
+
+@dataclass(slots=True)
+class ArgsBuilder:
+    """Packs one Args struct from values and addresses by field name.
+
+    The NumPy dtype is the host's description of the struct; rendered kernels hold a static_assert
+    for its size and every offset (see args_checks).
+    """
+
+    dtype: np.dtype[Any]
+    values: Mapping[str, Any]
+    addresses: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    def pack(self) -> tuple[bytes, tuple[Reloc, ...]]:
+        """Return the struct's bytes and its relocations; addresses maps field -> (slot, addend)."""
+        block = np.zeros((), self.dtype)
+        for name, value in self.values.items():
+            block[name] = value
+        fields = self.dtype.fields
+        assert fields is not None
+        relocs = tuple(
+            Reloc(int(fields[name][1]), slot, addend)
+            for name, (slot, addend) in self.addresses.items()
+        )
+        return block.tobytes(), relocs
+
+
+def args_dtype(*fields: tuple[Any, ...]) -> np.dtype[Any]:
+    """Return a struct dtype laid out as the C++ compiler lays out the same members."""
+    return np.dtype(list(fields), align=True)
+
+
+def args_checks(dtype: np.dtype[Any], struct: str = "Args") -> str:
+    """Return C++ static_asserts that pin struct's size and member offsets to dtype."""
+    assert dtype.fields is not None
+    lines = [f'static_assert(sizeof({struct}) == {dtype.itemsize}, "{struct} size");']
+    lines += [
+        f'static_assert(offsetof({struct}, {name}) == {entry[1]}, "{struct}.{name}");'
+        for name, entry in dtype.fields.items()
+    ]
+    return "\n".join(lines)

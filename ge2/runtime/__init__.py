@@ -1,0 +1,1 @@
+"""Compiling, caching, memory and execution."""
