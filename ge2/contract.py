@@ -126,10 +126,11 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     if name == "bf16":
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
+        return np.dtype(ml_dtypes.bfloat16)  # type: ignore[no-any-return]
     table = {"f32": "f4", "f16": "f2", "f64": "f8", "i32": "i4", "i64": "i8", "bool": "?",
              "u8": "u1", "i8": "i1"}
-    return np.dtype(table[name])
+    result: np.dtype[Any] = np.dtype(table[name])
+    return result
 
 
 def dtype_name(dtype: Any) -> str:

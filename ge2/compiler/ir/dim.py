@@ -8,18 +8,21 @@ taken as equal.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Union
+from typing import ClassVar, Union
 
 from ...errors import GraphError
 
-Extent = Union[int, "Dim"]  # noqa: UP007 - a forward reference needs Union at run time
+Extent = Union[int, "Dim"]
 _Monomial = tuple[tuple["Atom", int], ...]
 
 
 class Atom:
     """A symbol, or a floor division or remainder that does not simplify; interned by text."""
 
-    _pool: dict[str, Atom] = {}
+    _pool: ClassVar[dict[str, Atom]] = {}
+    kind: str
+    text: str
+    args: tuple[Dim, int] | None
     __slots__ = ("args", "kind", "text")
 
     def __new__(cls, kind: str, text: str, args: tuple[Dim, int] | None = None) -> Atom:
