@@ -1,0 +1,68 @@
+// Loads and stores whose cache or ordering behaviour plain C++ cannot say.
+#pragma once
+
+namespace ge2::ptx {
+
+// 16 bytes through the read-only path; nobody may write them while the kernel runs.
+inline uint4 load_nc_16(const void* pointer) {
+    uint4 v;
+    asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(pointer));
+    return v;
+}
+
+// The same without keeping the line in L1: for data that is read once.
+inline uint4 load_nc_no_allocate_16(const void* pointer) {
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(pointer));
+    return v;
+}
+
+// 16 bytes to global memory, evicted first: for data that is not read again soon.
+inline void store_streaming_16(void* pointer, uint4 v) {
+    asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(pointer), "r"(v.x), "r"(v.y),
+                 "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+
+// 16 bytes of shared memory by address (see smem_address).
+inline uint4 load_shared_16(unsigned smem) {
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(smem)
+                 : "memory");
+    return v;
+}
+
+inline void store_shared_16(unsigned smem, uint4 v) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(v.x), "r"(v.y),
+                 "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+
+// A flag in global memory, ordered against the other accesses of this thread, device wide.
+inline unsigned load_acquire(const unsigned* pointer) {
+    unsigned value;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(pointer) : "memory");
+    return value;
+}
+
+inline void store_release(unsigned* pointer, unsigned value) {
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(pointer), "r"(value) : "memory");
+}
+
+// Returns the old value.
+inline unsigned atomic_add_acq_rel(unsigned* pointer, unsigned value) {
+    unsigned old;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
+                 : "=r"(old)
+                 : "l"(pointer), "r"(value)
+                 : "memory");
+    return old;
+}
+
+}  // namespace ge2::ptx

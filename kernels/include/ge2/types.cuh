@@ -1,0 +1,119 @@
+// Storage types, their conversion to and from the types that arithmetic is done in, and vectors.
+#pragma once
+
+#include <ge2/ptx/cvt.cuh>
+
+#ifndef offsetof
+#define offsetof(type, member) __builtin_offsetof(type, member)
+#endif
+
+namespace ge2 {
+
+struct f16 {
+    unsigned short bits;
+};
+
+struct bf16 {
+    unsigned short bits;
+};
+
+// One byte, 0 or 1.
+struct b8 {
+    unsigned char bits;
+};
+
+// N elements that are loaded and stored at once; aligned to their size, a power of two up to 16.
+template <typename T, int N>
+struct alignas(sizeof(T) * N) Vec {
+    T v[N];
+    T& operator[](int i) { return v[i]; }
+    const T& operator[](int i) const { return v[i]; }
+};
+
+// The type that a stored value is computed in.
+template <typename T>
+struct ComputeOf {
+    using type = T;
+};
+template <>
+struct ComputeOf<f16> {
+    using type = float;
+};
+template <>
+struct ComputeOf<bf16> {
+    using type = float;
+};
+template <>
+struct ComputeOf<b8> {
+    using type = bool;
+};
+template <>
+struct ComputeOf<signed char> {
+    using type = int;
+};
+template <>
+struct ComputeOf<unsigned char> {
+    using type = int;
+};
+template <typename T>
+using compute_t = typename ComputeOf<T>::type;
+
+inline float to_compute(f16 x) { return ptx::f16_to_f32(x.bits); }
+inline float to_compute(bf16 x) { return ptx::bf16_to_f32(x.bits); }
+inline float to_compute(float x) { return x; }
+inline double to_compute(double x) { return x; }
+inline bool to_compute(b8 x) { return x.bits != 0; }
+inline int to_compute(signed char x) { return x; }
+inline int to_compute(unsigned char x) { return x; }
+inline int to_compute(int x) { return x; }
+inline long long to_compute(long long x) { return x; }
+
+// How one storage type is made from a computed value; f16 and bf16 round to nearest even, once.
+template <typename T>
+struct Store {
+    template <typename V>
+    static T from(V v) {
+        return static_cast<T>(v);
+    }
+};
+template <>
+struct Store<f16> {
+    template <typename V>
+    static f16 from(V v) {
+        return f16{ptx::f32_to_f16(static_cast<float>(v))};
+    }
+    static f16 from(double v) { return f16{ptx::f64_to_f16(v)}; }
+};
+template <>
+struct Store<bf16> {
+    template <typename V>
+    static bf16 from(V v) {
+        return bf16{ptx::f32_to_bf16(static_cast<float>(v))};
+    }
+};
+template <>
+struct Store<b8> {
+    template <typename V>
+    static b8 from(V v) {
+        return b8{static_cast<unsigned char>(v != V(0) ? 1 : 0)};
+    }
+};
+
+template <typename T, typename V>
+inline T from_compute(V v) {
+    return Store<T>::from(v);
+}
+
+// Two neighbours of a 16-bit type in one register, the first in the low half.
+template <typename T>
+inline unsigned pack2(float lo, float hi);
+template <>
+inline unsigned pack2<f16>(float lo, float hi) {
+    return ptx::pack_f16x2(lo, hi);
+}
+template <>
+inline unsigned pack2<bf16>(float lo, float hi) {
+    return ptx::pack_bf16x2(lo, hi);
+}
+
+}  // namespace ge2
