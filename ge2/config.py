@@ -24,6 +24,7 @@ VARIABLES: dict[str, Variable] = {
         Variable("GE2_CACHE_DIR", "", (), "folder of compiled kernels"),
         Variable("GE2_CACHE", "1", ("0", "1"), "0 keeps compiled kernels in memory only"),
         Variable("GE2_CACHE_MAX_SIZE", "2G", (), "size cap of the kernel cache (K, M, G)"),
+        Variable("GE2_KERNEL_PATH", "", (), "folders of own kernel templates, as PATH separates"),
         Variable("GE2_DATA_DIR", "", (), "folder of tuning evidence"),
         Variable("GE2_ALWAYS_COMPILE", "0", ("0", "1"), "1 ignores cached kernels"),
         Variable("GE2_BACKEND", "", ("", "cuda", "cpu", "emulate"), "default backend"),

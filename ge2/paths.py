@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +19,49 @@ def kernels_dir() -> Path:
 def include_dir() -> Path:
     """Return the folder that `#include <ge2/...>` is looked up in."""
     return kernels_dir() / "include"
+
+
+_user_kernel_dirs: list[Path] = []
+
+
+def add_kernel_dir(folder: Path) -> None:
+    """Search a folder for kernel templates (and its include/ for headers) from now on."""
+    folder = Path(folder).expanduser().absolute()
+    if folder not in _user_kernel_dirs:
+        _user_kernel_dirs.append(folder)
+
+
+def remove_kernel_dirs() -> None:
+    """Forget the folders of add_kernel_dir(); those of GE2_KERNEL_PATH stay."""
+    _user_kernel_dirs.clear()
+
+
+def user_kernel_dirs() -> tuple[Path, ...]:
+    """Return the folders of users' own kernels: GE2_KERNEL_PATH, then add_kernel_dir()."""
+    from . import config
+
+    listed = config.get("GE2_KERNEL_PATH").split(os.pathsep)
+    configured = [Path(name).expanduser().absolute() for name in listed if name]
+    return (*configured, *_user_kernel_dirs)
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write a file so that no reader ever sees a part of it: temp file beside it, then replace.
+
+    Raises:
+        OSError: the folder is missing, read-only or full.
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def cache_dir() -> Path:

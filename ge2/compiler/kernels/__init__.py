@@ -1,0 +1,1 @@
+"""Kernel sources as the compiler sees them: metadata, registry, rendering, selection."""
