@@ -191,10 +191,8 @@ def _compiled(text: str) -> jinja2.Template:
 def _environment() -> jinja2.Environment:
     import jinja2
 
-    # The loader is for parts that several templates include ("row/operator.j2").
     return jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True,
-                              lstrip_blocks=True, keep_trailing_newline=True, autoescape=False,
-                              loader=jinja2.FileSystemLoader(paths.kernels_dir()))
+                              lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
 
 
 def used_names(text: str) -> set[str]:

@@ -1,0 +1,106 @@
+"""One definition per operator: schema, shape inference, NumPy reference, properties."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...contract import DTYPES, numpy_dtype
+from ...errors import DtypeMismatch, GraphError, near_matches
+from ..ir.expr import Expr
+from ..ir.nodes import TensorType
+from . import conv, elementwise, gemm, index, movement, normalize, pool, reduce
+from .opdef import Array, Arrays, Attrs, Builder, OpDef, Types, check_inputs, fill_attrs
+from .opdef import narrow as _narrow
+from .opdef import widen as _widen
+
+__all__ = ["OPS", "Builder", "OpDef", "expression", "full_attrs", "get", "infer", "reference"]
+
+OPS: dict[str, OpDef] = {
+    op.name: op
+    for module in (elementwise, gemm, normalize, reduce, movement, index, conv, pool)
+    for op in module.OPDEFS
+}
+
+_NAMES = {numpy_dtype(name): name for name in DTYPES}
+
+
+def get(name: str) -> OpDef:
+    """Return the definition of an operator.
+
+    Raises:
+        GraphError: there is none; names near matches.
+    """
+    found = OPS.get(name)
+    if found is None:
+        raise GraphError(f"unknown operator {name!r}",
+                         hint=near_matches(name.upper(), OPS) or "List them with: ge2 ops")
+    return found
+
+
+def full_attrs(op: str, attrs: Attrs) -> dict[str, Any]:
+    """Return every attribute of an operator in canonical form, defaults filled.
+
+    Raises:
+        GraphError: an attribute is unknown, missing, of the wrong kind or not among the choices.
+    """
+    return fill_attrs(get(op), attrs)
+
+
+def infer(op: str, types: Types, attrs: Attrs) -> list[TensorType]:
+    """Return the output types of an operator.
+
+    Args:
+        types: input types; None for an optional input that is absent. Extents may be symbolic.
+        attrs: attributes as given.
+
+    Raises:
+        Ge2Error: the attributes, dtypes or shapes are not what the operator takes.
+    """
+    definition = get(op)
+    check_inputs(definition, types)
+    return definition.infer(types, fill_attrs(definition, attrs))
+
+
+def reference(op: str, arrays: Arrays, attrs: Attrs) -> list[Array]:
+    """Return an operator's outputs on NumPy arrays.
+
+    f16 and bf16 are computed in f32 and rounded once; f64 in f64; integers wrap.
+
+    Raises:
+        Ge2Error: as infer.
+    """
+    definition = get(op)
+    full = fill_attrs(definition, attrs)
+    types = [None if a is None else TensorType(_dtype_of(a), a.shape) for a in arrays]
+    check_inputs(definition, types)
+    return evaluate(definition, arrays, full, [t.dtype for t in definition.infer(types, full)])
+
+
+def evaluate(definition: OpDef, arrays: Arrays, full: dict[str, Any],
+             dtypes: Sequence[str]) -> list[Array]:
+    """Return reference results in the given dtypes; the inputs must have been checked."""
+    with np.errstate(all="ignore"):
+        results = definition.reference([_widen(a) for a in arrays], full)
+        return [_narrow(r, d) for r, d in zip(results, dtypes, strict=True)]
+
+
+def expression(op: str, attrs: Attrs, dtypes: Sequence[str]) -> Expr:
+    """Return the formula of an elementwise operator over inputs of these element types.
+
+    Raises:
+        GraphError: the operator is not elementwise.
+    """
+    definition = get(op)
+    if definition.expr is None:
+        raise GraphError(f"{op} is not an elementwise operator")
+    return elementwise.expression_of(definition, fill_attrs(definition, attrs), dtypes)
+
+
+def _dtype_of(array: Array) -> str:
+    name = _NAMES.get(array.dtype)
+    if name is None:
+        raise DtypeMismatch("unknown element type", found=array.dtype, wanted=", ".join(DTYPES))
+    return name

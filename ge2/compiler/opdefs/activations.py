@@ -1,0 +1,104 @@
+"""Activations: one table shared by elementwise operators and the epilogues of GEMM and CONV."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ...contract import ActKind
+from ..ir import expr as ex
+from ..ir.expr import Expr, ExprBundle
+from .opdef import Array
+
+_INV_SQRT_2 = 0.7071067811865476
+_SQRT_2_OVER_PI = 0.7978845608028654
+
+
+def relu(x: Expr) -> Expr:
+    """Return max(x, 0); NaN stays NaN."""
+    return ex.maximum(x, 0)
+
+
+def gelu(x: Expr) -> Expr:
+    """Return x * Phi(x)."""
+    return x * 0.5 * (ex.erf(x * _INV_SQRT_2) + 1.0)
+
+
+def gelu_tanh(x: Expr) -> Expr:
+    """Return the tanh approximation of gelu."""
+    inner = (x + x * x * x * 0.044715) * _SQRT_2_OVER_PI
+    return x * 0.5 * (ex.tanh(inner) + 1.0)
+
+
+def leaky_relu(x: Expr, slope: float) -> Expr:
+    """Return x where x >= 0, else slope * x."""
+    return ex.where(x < 0, x * slope, x)
+
+
+def hard_sigmoid(x: Expr, alpha: float = 1 / 6, beta: float = 0.5) -> Expr:
+    """Return alpha * x + beta limited to [0, 1]."""
+    return ex.clip(x * alpha + beta, 0.0, 1.0)
+
+
+def elu(x: Expr, alpha: float = 1.0) -> Expr:
+    """Return x where x > 0, else alpha * (exp(x) - 1)."""
+    tail = ex.expm1(x)
+    return ex.where(x > 0, x, tail if alpha == 1.0 else tail * alpha)
+
+
+def mish(x: Expr) -> Expr:
+    """Return x * tanh(softplus(x))."""
+    return x * ex.tanh(ex.softplus(x))
+
+
+ACTIVATIONS: dict[ActKind, Callable[[Expr, float], Expr]] = {
+    ActKind.NONE: lambda x, slope: x,
+    ActKind.RELU: lambda x, slope: relu(x),
+    ActKind.GELU: lambda x, slope: gelu(x),
+    ActKind.GELU_TANH: lambda x, slope: gelu_tanh(x),
+    ActKind.SILU: lambda x, slope: x * ex.sigmoid(x),
+    ActKind.SIGMOID: lambda x, slope: ex.sigmoid(x),
+    ActKind.TANH: lambda x, slope: ex.tanh(x),
+    ActKind.LEAKY_RELU: leaky_relu,
+    ActKind.HARD_SWISH: lambda x, slope: x * hard_sigmoid(x),
+    ActKind.HARD_SIGMOID: lambda x, slope: hard_sigmoid(x),
+    ActKind.ELU: lambda x, slope: elu(x),
+    ActKind.SOFTPLUS: lambda x, slope: ex.softplus(x),
+    ActKind.MISH: lambda x, slope: mish(x),
+    ActKind.RELU6: lambda x, slope: ex.clip(x, 0.0, 6.0),
+}
+
+
+@lru_cache(maxsize=256)
+def _bundle(act: str, slope: float, dtype: str) -> ExprBundle:
+    return ExprBundle((ACTIVATIONS[ActKind[act.upper()]](ex.input(0, dtype), slope),))
+
+
+def apply(act: str, x: Array, leaky_slope: float = 0.01) -> Array:
+    """Return the activation of an f32 or f64 array; act is a lower-case ActKind name."""
+    if act == "none":
+        return x
+    if act == "relu":
+        return np.asarray(np.maximum(x, x.dtype.type(0)))
+    dtype = "f64" if x.dtype == np.float64 else "f32"
+    return ex.evaluate(_bundle(act, leaky_slope, dtype).outputs, [x])[0]
+
+
+def evaluate_bundle(bundle: ExprBundle, inputs: Sequence[Array | None],
+                    coords: Sequence[Array] = ()) -> list[Array]:
+    """Evaluate an f32 bundle; in f64 when the inputs are f64 (the reference of a model)."""
+    doubles = [i for i, d in enumerate(bundle.input_dtypes) if d == "f32"
+               and i < len(inputs) and _is_double(inputs[i])]
+    return ex.evaluate((_widened(bundle) if doubles else bundle).outputs, inputs, coords)
+
+
+@lru_cache(maxsize=1024)
+def _widened(bundle: ExprBundle) -> ExprBundle:
+    return ex.widen(bundle)
+
+
+def _is_double(array: Any) -> bool:
+    return array is not None and array.dtype == np.float64
