@@ -16,7 +16,8 @@ from .opdef import Array, Arrays, Attrs, Builder, OpDef, Types, check_inputs, fi
 from .opdef import narrow as _narrow
 from .opdef import widen as _widen
 
-__all__ = ["OPS", "Builder", "OpDef", "expression", "full_attrs", "get", "infer", "reference"]
+__all__ = ["OPS", "Builder", "OpDef", "evaluate", "expression", "full_attrs", "get", "infer",
+           "reference"]
 
 OPS: dict[str, OpDef] = {
     op.name: op

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -90,15 +89,16 @@ def apply(act: str, x: Array, leaky_slope: float = 0.01) -> Array:
 def evaluate_bundle(bundle: ExprBundle, inputs: Sequence[Array | None],
                     coords: Sequence[Array] = ()) -> list[Array]:
     """Evaluate an f32 bundle; in f64 when the inputs are f64 (the reference of a model)."""
-    doubles = [i for i, d in enumerate(bundle.input_dtypes) if d == "f32"
-               and i < len(inputs) and _is_double(inputs[i])]
-    return ex.evaluate((_widened(bundle) if doubles else bundle).outputs, inputs, coords)
+    dtypes = ["f64" if a is not None and a.dtype == np.float64 else "" for a in inputs]
+    return ex.evaluate(fitted(bundle, dtypes).outputs, inputs, coords)
+
+
+def fitted(bundle: ExprBundle, dtypes: Sequence[str]) -> ExprBundle:
+    """Return the bundle, widened to f64 when one of its f32 leaves reads an f64 tensor."""
+    pairs = zip(bundle.input_dtypes, dtypes, strict=False)
+    return _widened(bundle) if ("f32", "f64") in set(pairs) else bundle
 
 
 @lru_cache(maxsize=1024)
 def _widened(bundle: ExprBundle) -> ExprBundle:
     return ex.widen(bundle)
-
-
-def _is_double(array: Any) -> bool:
-    return array is not None and array.dtype == np.float64

@@ -135,6 +135,16 @@ def expression_of(op: OpDef, attrs: dict[str, Any], dtypes: Sequence[str]) -> Ex
     return _expression(op, tuple(attrs.items()), tuple(dtypes))
 
 
+def formulas(op: OpDef, attrs: dict[str, Any], dtypes: Sequence[str]) -> tuple[Expr, ...]:
+    """Return the formula of each output of any elementwise node, FUSED_ELEMENTWISE included.
+
+    A fused formula is widened to f64 when an f32 leaf reads an f64 tensor.
+    """
+    if op.expr is not None:
+        return (expression_of(op, attrs, dtypes),)
+    return act.fitted(attrs["expr"], dtypes).outputs
+
+
 def _infer(name: str) -> Callable[[Types, dict[str, Any]], list[TensorType]]:
     def infer(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
         given = [t for t in types if t is not None]

@@ -1,0 +1,195 @@
+"""The cpu backend: a graph on NumPy arrays, node by node, with the operators' references."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..compiler import opdefs
+from ..compiler.ir import Dim, Graph, Node, TensorType, evaluate, present
+from ..compiler.ir.dim import symbols
+from ..compiler.ir.expr import Expr
+from ..compiler.opdefs import OpDef, elementwise
+from ..contract import DTYPES, dtype_name, numpy_dtype
+from ..errors import DtypeMismatch, Ge2Error, Invalid, MissingInput, ShapeMismatch
+from .cpu_expr import formula
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One node, ready to run.
+
+    Attributes:
+        node: for messages.
+        definition, attrs: the operator and its full attributes; extents may be symbolic.
+        dtypes: element types of the outputs.
+        outputs: the formulas of an elementwise node.
+        free: values read here for the last time.
+    """
+
+    node: Node
+    definition: OpDef
+    attrs: dict[str, Any]
+    dtypes: tuple[str, ...]
+    outputs: tuple[Expr, ...]
+    free: tuple[str, ...]
+
+
+class CpuProgram:
+    """A graph prepared for repeated runs on NumPy.
+
+    Args:
+        graph: may have symbolic extents; they are bound by the shapes of the feeds.
+        dtype: "f64" computes every floating-point value in float64 (the reference of a model).
+    """
+
+    def __init__(self, graph: Graph, dtype: str | None = None) -> None:
+        if dtype not in (None, "f64"):
+            raise Invalid("the cpu backend computes as declared or in f64", found=dtype)
+        self.graph = graph
+        self._wide = dtype == "f64"
+        self._constants = {name: self._converted(array)
+                           for name, array in graph.constants.items()}
+        self._steps = self._prepare()
+
+    def _stored(self, dtype: str) -> str:
+        return "f64" if self._wide and DTYPES[dtype].kind == "float" else dtype
+
+    def _converted(self, array: Array) -> Array:
+        is_float = DTYPES[dtype_name(array.dtype)].kind == "float"
+        return array.astype(np.float64) if self._wide and is_float else array
+
+    def _prepare(self) -> list[_Step]:
+        graph = self.graph
+        dtypes = {name: self._stored(kind.dtype) for name, kind in graph.types.items()}
+        last: dict[str, int] = {}
+        for position, node in enumerate(graph.nodes):
+            for value in (*present(node.inputs), *present(node.outputs)):
+                last[value] = position
+        kept = {*graph.outputs, *graph.constants}
+        free: list[list[str]] = [[] for _ in graph.nodes]
+        for value, position in last.items():
+            if value not in kept:
+                free[position].append(value)
+        return [self._step(node, dtypes, tuple(free[i])) for i, node in enumerate(graph.nodes)]
+
+    def _step(self, node: Node, dtypes: Mapping[str, str], free: tuple[str, ...]) -> _Step:
+        definition = opdefs.get(node.op)
+        attrs = opdefs.full_attrs(node.op, node.attrs)
+        for spec in definition.attrs:
+            if spec.kind == "dtype" and attrs[spec.name] is not None:
+                attrs[spec.name] = self._stored(attrs[spec.name])
+        types = [self.graph.types[v] if v else None for v in node.inputs]
+        inferred = opdefs.infer(node.op, types, node.attrs)
+        outs = tuple(self._stored(t.dtype) for t in inferred)
+        outputs: tuple[Expr, ...] = ()
+        if definition.family == "elementwise":
+            given = [dtypes[v] for v in node.inputs]
+            outputs = elementwise.formulas(definition, attrs, given)
+        return _Step(node, definition, attrs, outs, outputs, free)
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the graph's outputs, each a fresh row-major array.
+
+        Raises:
+            MissingInput, DtypeMismatch, ShapeMismatch: a feed is not what the graph takes.
+            Ge2Error: a node failed; the message names it.
+        """
+        values: dict[str, Array] = dict(self._constants)
+        bound = bind_feeds(self.graph, feeds)
+        for name in self.graph.inputs:
+            values[name] = self._converted(np.asarray(feeds[name]))
+        for step in self._steps:
+            try:
+                results = _run_step(step, values, bound)
+            except Ge2Error as error:
+                raise type(error)(f"node {step.node.name!r}: {error}") from error
+            for name, result in zip(step.node.outputs, results, strict=False):
+                if name:
+                    values[name] = result
+            for name in step.free:
+                values.pop(name, None)
+        return {name: self._result(name, values) for name in self.graph.outputs}
+
+    def _result(self, name: str, values: Mapping[str, Array]) -> Array:
+        array = values[name]
+        owned = array.flags.owndata and array.flags.c_contiguous
+        if owned and name not in self.graph.inputs and name not in self.graph.constants:
+            return array
+        return array.copy(order="C")
+
+
+def run_graph(graph: Graph, feeds: Mapping[str, Array], *,
+              dtype: str | None = None) -> dict[str, Array]:
+    """Return a graph's outputs on NumPy arrays.
+
+    Args:
+        graph: typed and verified; symbolic extents are bound by the feeds.
+        feeds: one array per graph input.
+        dtype: "f64" computes every floating-point value in float64.
+    """
+    return CpuProgram(graph, dtype).run(feeds)
+
+
+def bind_feeds(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, int]:
+    """Return the value of every symbolic dimension, from the shapes of the feeds.
+
+    Raises:
+        MissingInput, DtypeMismatch, ShapeMismatch: a feed is missing or does not fit.
+        Invalid: a feed that the graph does not know.
+    """
+    for name in feeds:
+        if name not in graph.inputs:
+            raise Invalid(f"the graph has no input {name!r}", wanted=", ".join(graph.inputs))
+    bound: dict[str, int] = {}
+    for name in graph.inputs:
+        if name not in feeds:
+            raise MissingInput(f"input {name!r} is missing", wanted=str(graph.types[name]))
+        _bind_one(name, graph.types[name], np.asarray(feeds[name]), bound)
+    for name in graph.inputs:
+        wanted = graph.types[name].concrete(bound).shape
+        if wanted != feeds[name].shape:
+            raise ShapeMismatch(f"input {name!r} has the wrong shape", found=feeds[name].shape,
+                                wanted=f"{graph.types[name]} with {bound}")
+    return bound
+
+
+def _bind_one(name: str, wanted: TensorType, array: Array, bound: dict[str, int]) -> None:
+    if array.dtype != numpy_dtype(wanted.dtype):
+        raise DtypeMismatch(f"input {name!r} has the wrong dtype", found=array.dtype,
+                            wanted=wanted.dtype)
+    if array.ndim != wanted.rank:
+        raise ShapeMismatch(f"input {name!r} has the wrong rank", found=array.shape,
+                            wanted=str(wanted))
+    for extent, size in zip(wanted.shape, array.shape, strict=True):
+        if isinstance(extent, Dim) and len(symbols(extent)) == 1 and str(extent) not in bound:
+            (only,) = symbols(extent)
+            if str(extent) == only:
+                bound[only] = size
+
+
+def _run_step(step: _Step, values: Mapping[str, Array], bound: Mapping[str, int]) -> list[Array]:
+    arrays = [values[name] if name else None for name in step.node.inputs]
+    if step.outputs:
+        given = [a for a in arrays if a is not None]
+        shape = np.broadcast_shapes(*(a.shape for a in given))
+        results = [np.empty(shape, numpy_dtype(dtype)) for dtype in step.dtypes]
+        if results[0].size:
+            formula(step.outputs).run(given, results)
+        return results
+    attrs = {name: _concrete(value, bound) for name, value in step.attrs.items()}
+    return opdefs.evaluate(step.definition, arrays, attrs, step.dtypes)
+
+
+def _concrete(value: Any, bound: Mapping[str, int]) -> Any:
+    if isinstance(value, Dim):
+        return evaluate(value, bound)
+    if isinstance(value, tuple) and any(isinstance(item, Dim) for item in value):
+        return tuple(_concrete(item, bound) for item in value)
+    return value
