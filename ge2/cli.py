@@ -1,0 +1,144 @@
+"""The ge2 command: lazily loaded subcommands, exit codes, one-line errors.
+
+Starting the command imports click and nothing of ge2 but its error types.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from . import __version__
+from .errors import Ge2Error, Invalid, near_matches
+
+EXIT_CODES = (
+    (0, "success"),
+    (1, "a failed run, or outputs that differ from what was expected"),
+    (2, "wrong usage, or a bad GE2_* variable"),
+    (3, "a bad model, weights or input file"),
+    (4, "no GPU, or an environment that cannot run what was asked"),
+    (5, "no kernel or no valid candidate for a problem"),
+    (130, "interrupted"),
+)
+
+# name -> (module, attribute, short help); a command's module is imported when it is used.
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "run": ("run", "run", "Run a model on its sample, on files or on random inputs."),
+    "explain": ("explain", "explain", "Show what the compiler does with a model, and why."),
+    "check": ("check", "check", "Validate model files; needs no GPU."),
+    "ops": ("ops", "ops", "List the operators that model files may use."),
+    "kernels": ("kernels", "kernels", "List, show, render, compile or emulate kernels."),
+    "doctor": ("doctor", "doctor", "Examine the environment and say what to mend."),
+    "cache": ("cache", "cache", "Look after the cache of compiled kernels."),
+    "env": ("env", "env", "List every GE2_* variable, its value and its source."),
+    "schema": ("schema", "schema", "Print the JSON Schema of model files."),
+    "completion": ("completion", "completion", "Print the shell completion script."),
+}
+
+_EPILOG = "Exit codes:\n\n" + "\n\n".join(f"{code}: {text}" for code, text in EXIT_CODES)
+
+
+class LazyGroup(click.Group):
+    """A group that imports a subcommand's module when the subcommand is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a subcommand."""
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        module, attribute, _ = entry
+        command = getattr(importlib.import_module(f"ge2.commands.{module}"), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]
+                        ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the subcommand; an unknown one gets near matches."""
+        name = args[0] if args else ""
+        if name not in COMMANDS and not name.startswith("-"):
+            hint = near_matches(name, COMMANDS) or f"the commands are {', '.join(COMMANDS)}"
+            raise click.UsageError(f"no command {name!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the subcommands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the exit codes and how to see tracebacks."""
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), text) for code, text in EXIT_CODES])
+        with formatter.section("Environment"):
+            formatter.write_dl([("GE2_DEBUG=1", "show tracebacks"), ("NO_COLOR=1", "no colours"),
+                                ("ge2 env", "lists every GE2_* variable")])
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="ge2")
+def cli() -> None:
+    """Run model graphs on NVIDIA GPUs with kernels compiled at run time.
+
+    Results go to standard output, progress and messages to standard error.
+    """
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with the documented code."""
+    sys.exit(run(args))
+
+
+def run(args: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    debug = os.environ.get("GE2_DEBUG", "0") not in ("", "0")
+    try:
+        _check_environment()
+        result: Any = cli.main(args=list(args) if args is not None else None, prog_name="ge2",
+                               standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("ge2: interrupted", err=True)
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except Ge2Error as error:
+        if debug:
+            raise
+        click.echo(f"ge2: {error}", err=True)
+        return error.exit_code
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - outlives this function
+        return 0
+    except MemoryError:
+        if debug:
+            raise
+        click.echo("ge2: out of memory", err=True)
+        return 1
+
+
+def _check_environment() -> None:
+    """Warn about misspelt GE2_* variables and refuse bad values."""
+    if not any(name.startswith("GE2_") for name in os.environ):
+        return
+    from . import config
+
+    for warning in config.unknown_variables():
+        click.echo(f"ge2: warning: {warning}", err=True)
+    try:
+        for name in config.VARIABLES:
+            config.get(name)
+    except Invalid as error:
+        raise click.UsageError(str(error)) from None

@@ -1,0 +1,1 @@
+"""The subcommands of ge2, one module each; imported when used."""

@@ -1,0 +1,157 @@
+"""What commands print: results on stdout, messages on stderr, JSON where asked for."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class Report:
+    """One command's output.
+
+    Args:
+        json_target: None, "-" for stdout (all text then goes to stderr) or a file.
+        quiet: print no messages.
+        verbose: print details too.
+    """
+
+    def __init__(self, json_target: str | None = None, *, quiet: bool = False,
+                 verbose: bool = False) -> None:
+        self.json_target = json_target
+        self.quiet = quiet
+        self.verbose = verbose
+        self.data: dict[str, Any] = {}
+
+    def line(self, text: str = "") -> None:
+        """Print a line of the result."""
+        click.echo(text, err=self.json_target == "-", color=use_color())
+
+    def message(self, text: str) -> None:
+        """Print a message about progress, unless quiet."""
+        if not self.quiet:
+            click.echo(text, err=True, color=use_color())
+
+    def detail(self, text: str) -> None:
+        """Print a message that only -v shows."""
+        if self.verbose:
+            self.message(text)
+
+    def table(self, header: Sequence[str], rows: Iterable[Sequence[object]], *,
+              right: frozenset[int] = frozenset()) -> None:
+        """Print aligned columns; those in right are right-aligned."""
+        for row in format_table(header, rows, right=right):
+            self.line(row)
+
+    def finish(self) -> None:
+        """Write the collected data where --json says."""
+        if self.json_target is None:
+            return
+        text = to_json(self.data)
+        if self.json_target == "-":
+            click.echo(text)
+            return
+        try:
+            Path(self.json_target).write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            raise click.UsageError(f"--json {self.json_target}: {error.strerror}") from None
+
+
+def report_options(function: _Function) -> _Function:
+    """Add --json, -q and -v to a command; read them with Report(json_target, ...)."""
+    for option in (
+        click.option("-v", "--verbose", is_flag=True, help="Print details."),
+        click.option("-q", "--quiet", is_flag=True, help="Print results only."),
+        click.option("--json", "json_target", metavar="FILE|-",
+                     help="Write the result as JSON to a file, or to stdout with -."),
+    ):
+        function = option(function)
+    return function
+
+
+def use_color() -> bool | None:
+    """Return False under NO_COLOR, else None: click decides by the terminal."""
+    return False if os.environ.get("NO_COLOR") else None
+
+
+def good(text: str) -> str:
+    """Return text in green."""
+    return click.style(text, fg="green")
+
+
+def bad(text: str) -> str:
+    """Return text in red."""
+    return click.style(text, fg="red", bold=True)
+
+
+def warn(text: str) -> str:
+    """Return text in yellow."""
+    return click.style(text, fg="yellow")
+
+
+def format_table(header: Sequence[str], rows: Iterable[Sequence[object]], *,
+                 right: frozenset[int] = frozenset()) -> list[str]:
+    """Return aligned lines, header first; the last column is not padded."""
+    body = [[str(cell) for cell in row] for row in rows]
+    widths = [max(len(click.unstyle(line[i])) for line in [list(header), *body])
+              for i in range(len(header))]
+
+    def layout(cells: Sequence[str]) -> str:
+        parts = []
+        for i, cell in enumerate(cells):
+            pad = " " * (widths[i] - len(click.unstyle(cell)))
+            parts.append(pad + cell if i in right else cell + pad)
+        return "  ".join(parts).rstrip()
+
+    return [click.style(layout(header), bold=True), *(layout(line) for line in body)]
+
+
+def to_json(value: Any) -> str:
+    """Return strict JSON; NaN and infinities become strings, arrays lists."""
+    return json.dumps(_plain(value), indent=2, allow_nan=False, ensure_ascii=False)
+
+
+def human_bytes(count: float) -> str:
+    """Return a byte count such as 1.5 MiB."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.2f} GiB"
+
+
+def human_time(seconds: float) -> str:
+    """Return a duration such as 12.3 us."""
+    for limit, factor, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "us"), (1.0, 1e3, "ms")):
+        if seconds < limit:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def is_terminal() -> bool:
+    """Return whether progress can be drawn over itself."""
+    return sys.stderr.isatty()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if isinstance(value, bool | int | str) or value is None:
+        return value
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    return str(value)

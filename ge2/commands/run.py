@@ -1,0 +1,292 @@
+"""ge2 run: run a model, check its outputs, measure it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ..errors import EnvironmentUnusable, ModelError, near_matches
+from .output import Report, bad, good, human_time, report_options
+
+if TYPE_CHECKING:
+    from ..model import Model
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Feeds:
+    """A run's inputs and where they come from."""
+
+    arrays: Mapping[str, Any]
+    source: str
+    symbols: Mapping[str, int] = field(default_factory=dict)
+
+
+def model_options(function: _Function) -> _Function:
+    """Add the options that choose backend, device and named dimensions."""
+    for option in (
+        click.option("--sym", "symbols", multiple=True, metavar="NAME=N",
+                     help="Value of a named dimension for random inputs; may be repeated."),
+        click.option("--device", type=click.IntRange(min=0), metavar="N",
+                     help="CUDA device index (default GE2_DEVICE, else 0)."),
+        click.option("--backend", type=click.Choice(["cuda", "cpu", "emulate"]),
+                     help="Default: cuda where a GPU and cupy are, else cpu."),
+    ):
+        function = option(function)
+    return function
+
+
+@click.command()
+@click.argument("path", metavar="MODEL")
+@model_options
+@click.option("--input", "inputs", multiple=True, metavar="NAME=FILE",
+              help="An input as .npy, .npz or .csv; NAME may be left out for a model with one "
+              "input and for an .npz whose arrays are named as the inputs.")
+@click.option("--output", "output", metavar="DIR|FILE",
+              help="Write the outputs: DIR gets NAME.npy each, FILE is an .npz or, for one "
+              "output, an .npy or .csv.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
+              help="Seed of random inputs.")
+@click.option("--check", is_flag=True, help="Compare with the float64 NumPy reference.")
+@click.option("--atol", type=click.FloatRange(min=0), metavar="X",
+              help="Absolute tolerance (default: the sample's, else by dtype).")
+@click.option("--rtol", type=click.FloatRange(min=0), metavar="X",
+              help="Relative tolerance (default: the sample's, else by dtype).")
+@click.option("--bench", is_flag=True, help="Measure the time of a run.")
+@click.option("--min-time", type=click.FloatRange(min=0), default=0.5, show_default=True,
+              help="--bench: measure at least this many seconds.")
+@click.option("--min-samples", type=click.IntRange(min=1), default=10, show_default=True,
+              help="--bench: measure at least this often.")
+@click.option("--max-noise", type=click.FloatRange(min=0), default=0.5, show_default=True,
+              metavar="PERCENT", help="--bench: until the median's uncertainty is below this.")
+@click.option("--timeout", type=click.FloatRange(min=0), default=15.0, show_default=True,
+              metavar="SECONDS", help="--bench: give up after this; the unmet criterion is named.")
+@report_options
+def run(path: str, symbols: tuple[str, ...], device: int | None, backend: str | None,
+        inputs: tuple[str, ...], output: str | None, seed: int, check: bool, atol: float | None,
+        rtol: float | None, bench: bool, min_time: float, min_samples: int, max_noise: float,
+        timeout: float, json_target: str | None, quiet: bool, verbose: bool) -> int:
+    """Run MODEL (a model.json file).
+
+    Inputs come from --input, else from the model's sample, else they are random. With a sample, the
+    outputs are compared with the expected ones and the exit code is 1 when they differ.
+
+    \b
+    ge2 run model.json
+    ge2 run model.json --input x=x.npy --output results/
+    ge2 run model.json --sym batch=32 --check --bench
+    """
+    report = Report(json_target, quiet=quiet, verbose=verbose)
+    model = open_model(path, backend, device, report)
+    feeds = gather_feeds(model, inputs, parse_symbols(symbols), seed)
+    report.message(f"inputs: {feeds.source}")
+    start = time.perf_counter()
+    results = to_host(model.run(feeds.arrays))
+    seconds = time.perf_counter() - start
+    report.line(f"{model.graph.name}: {len(model.graph.nodes)} nodes on {model.backend}, "
+                f"first run {human_time(seconds)}")
+    report.data = {"model": path, "name": model.graph.name, "backend": model.backend,
+                   "inputs": feeds.source, "first_run_seconds": seconds}
+    _describe(results, report)
+    if output is not None:
+        _write(results, Path(output), report)
+    ok = _check_sample(model, feeds, results, atol, rtol, report)
+    if check:
+        ok = _check_reference(model, feeds, results, atol, rtol, report) and ok
+    if bench:
+        from .bench import Criteria, bench_model
+
+        bench_model(model, feeds.arrays, Criteria(min_time, min_samples, max_noise, timeout),
+                    report)
+    report.data["ok"] = ok
+    report.finish()
+    return 0 if ok else 1
+
+
+def open_model(path: str, backend: str | None, device: int | None, report: Report) -> Model:
+    """Load a model for a backend and say why, where the backend is not the obvious one."""
+    from ..model import load
+    from ..model.backend import INSTALL_LINE, choose_backend, cuda_device_count, has_cupy
+
+    choice = choose_backend(backend)
+    if choice.note:
+        report.message(f"ge2: {choice.note}")
+    if choice.name == "cuda":
+        count, why = cuda_device_count()
+        if not count:
+            raise EnvironmentUnusable(f"no CUDA device: {why}",
+                                      hint="Use --backend cpu, or see ge2 doctor")
+        if not has_cupy():
+            raise EnvironmentUnusable("cupy is not installed", hint=f"{INSTALL_LINE}")
+    return load(Path(path), backend=choice.name, device=device)
+
+
+def parse_symbols(pairs: tuple[str, ...]) -> dict[str, int]:
+    """Return the values of --sym name=N options."""
+    values = {}
+    for pair in pairs:
+        name, equals, number = pair.partition("=")
+        if not equals or not number.isdecimal() or len(number) > 15:
+            raise click.BadParameter(f"{pair!r} is not NAME=N with a whole number",
+                                     param_hint="--sym")
+        if name in values:
+            raise click.BadParameter(f"{name!r} is given twice", param_hint="--sym")
+        values[name] = int(number)
+    return values
+
+
+def gather_feeds(model: Model, options: tuple[str, ...], symbols: dict[str, int], seed: int
+                 ) -> Feeds:
+    """Return the inputs from files, else from the sample, else random ones."""
+    from ..model.data import check_feeds, random_feeds
+
+    unknown = [name for name in symbols if name not in model.symbols]
+    if unknown:
+        known = ", ".join(model.symbols) or "none"
+        raise click.BadParameter(
+            f"the model has no named dimension {unknown[0]!r}; it has: {known}", param_hint="--sym")
+    if options:
+        arrays = _read_inputs(model, options)
+        values = check_feeds(model.inputs, arrays, symbols)
+        return Feeds(arrays, f"files ({', '.join(options)})", values)
+    if model.sample is not None and not symbols:
+        arrays = model.sample.feeds()
+        return Feeds(arrays, "the model's sample", check_feeds(model.inputs, arrays))
+    values = {name: symbols.get(name, 1) for name in model.symbols}
+    sizes = "".join(f", {name}={value}" + ("" if name in symbols else " (set it with --sym)")
+                    for name, value in values.items())
+    return Feeds(random_feeds(model.inputs, values, seed), f"random, seed {seed}{sizes}", values)
+
+
+def to_host(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arrays of any kind as NumPy arrays."""
+    from ..model.model import to_numpy
+
+    return {name: to_numpy(array) for name, array in results.items()}
+
+
+def default_tolerance(dtype: str) -> float:
+    """Return the tolerance, absolute and relative, of an output dtype against float64."""
+    return {"f32": 1e-4, "f16": 1e-2, "bf16": 5e-2, "f64": 1e-9}.get(dtype, 0.0)
+
+
+def _read_inputs(model: Model, options: tuple[str, ...]) -> dict[str, Any]:
+    from ..model.data import read_array, read_arrays
+
+    arrays: dict[str, Any] = {}
+    names = list(model.inputs)
+    for option in options:
+        name, equals, file = option.partition("=")
+        if not equals:
+            name, file = "", option
+        found = {}
+        if name:
+            if name not in model.inputs:
+                close = near_matches(name, names)
+                raise ModelError(f"--input {option}: the model has no input {name!r}",
+                                 wanted=", ".join(f"{n}: {t}" for n, t in model.inputs.items()),
+                                 hint=close[:1].upper() + close[1:])
+            found[name] = read_array(Path(file), model.inputs[name])
+        elif len(names) == 1:
+            found[names[0]] = read_array(Path(file), model.inputs[names[0]])
+        else:
+            found = read_arrays(Path(file))
+        for key, array in found.items():
+            if key in arrays:
+                raise ModelError(f"--input {option}: input {key!r} is given twice")
+            arrays[key] = array
+    return arrays
+
+
+def _describe(results: Mapping[str, Any], report: Report) -> None:
+    import numpy as np
+
+    described = {}
+    for name, array in results.items():
+        values = array.astype(np.float64)
+        finite = values[np.isfinite(values)]
+        low, high, mean = ((float(finite.min()), float(finite.max()), float(finite.mean()))
+                           if finite.size else (0.0, 0.0, 0.0))
+        odd = int(values.size - finite.size)
+        shape = ", ".join(map(str, array.shape))
+        text = f"  {name}: {array.dtype}[{shape}]"
+        if finite.size:
+            text += f"  min {low:.6g}  max {high:.6g}  mean {mean:.6g}"
+        report.line(text + (f"  {bad(f'{odd} NaN or Inf')}" if odd else ""))
+        described[name] = {"dtype": str(array.dtype), "shape": array.shape, "min": low,
+                           "max": high, "mean": mean, "nan_or_inf": odd}
+    report.data["outputs"] = described
+
+
+def _write(results: Mapping[str, Any], target: Path, report: Report) -> None:
+    import numpy as np
+
+    from ..model.data import as_native
+
+    arrays = {name: as_native(array) for name, array in results.items()}
+    try:
+        if target.suffix in (".npy", ".csv"):
+            if len(arrays) != 1:
+                raise click.BadParameter(f"{target.name} holds one array, the model has "
+                                         f"{len(arrays)} outputs; name a folder or an .npz",
+                                         param_hint="--output")
+            array, = arrays.values()
+            if target.suffix == ".npy":
+                np.save(target, array)
+            else:
+                np.savetxt(target, array.reshape(array.shape[0] if array.ndim else 1, -1),
+                           delimiter=",", fmt="%.9g")
+        elif target.suffix == ".npz":
+            np.savez(target, **arrays)  # type: ignore[arg-type]
+        else:
+            target.mkdir(parents=True, exist_ok=True)
+            for name, array in arrays.items():
+                np.save(target / f"{_file_name(name)}.npy", array)
+    except OSError as error:
+        raise ModelError(f"--output {target} cannot be written: {error.strerror}") from None
+    report.message(f"wrote {target}")
+
+
+def _file_name(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
+
+
+def _check_sample(model: Model, feeds: Feeds, results: Mapping[str, Any], atol: float | None,
+                  rtol: float | None, report: Report) -> bool:
+    if model.sample is None or feeds.source != "the model's sample":
+        return True
+    compared = model.sample.compare(results, atol=atol, rtol=rtol)
+    for item in compared:
+        report.line(f"  {good('expected') if item.ok else bad('expected')}  {item.report()}")
+    rated = model.sample.accuracy(results)
+    for accuracy in rated:
+        report.line(f"  {accuracy.report()}")
+    report.data["expected"] = [item.as_dict() for item in compared]
+    report.data["accuracy"] = {a.name: a.right / max(a.total, 1) for a in rated}
+    return all(item.ok for item in compared)
+
+
+def _check_reference(model: Model, feeds: Feeds, results: Mapping[str, Any], atol: float | None,
+                     rtol: float | None, report: Report) -> bool:
+    import numpy as np
+
+    from ..model.compare import compare
+
+    model.reset_state()
+    wanted = model.reference(feeds.arrays)
+    compared = []
+    for name, array in results.items():
+        tolerance = default_tolerance(model.graph.types[name].dtype)
+        compared.append(compare(name, array, np.asarray(wanted[name]),
+                                atol=tolerance if atol is None else atol,
+                                rtol=tolerance if rtol is None else rtol))
+    for item in compared:
+        report.line(f"  {good('check') if item.ok else bad('check')}     {item.report()}")
+    report.data["check"] = [item.as_dict() for item in compared]
+    return all(item.ok for item in compared)

@@ -1,0 +1,368 @@
+"""Writing graphs in Python: inputs, one method per operator, outputs, save.
+
+    g = GraphBuilder("mlp")
+    x = g.input("x", "f32", ["batch", 64])
+    w = g.weight("w", np.zeros((64, 10), np.float32))
+    g.output("y", g.relu(x @ w))
+    g.save("model.json")
+
+The methods come from the operator definitions: `help(g.softmax)` shows inputs and attributes. A
+wrong shape, dtype or attribute raises at the line that made it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from ..compiler import opdefs
+from ..compiler.ir.dim import Extent, symbol
+from ..compiler.ir.nodes import Graph, Node, TensorType
+from ..contract import DTYPES, REQUIRED, AttrSpec, numpy_dtype
+from ..errors import Ge2Error, GraphError, near_matches
+
+if TYPE_CHECKING:
+    from .model import Model
+
+Operand = Union["Value", npt.NDArray[Any], float]
+
+_ANNOTATIONS: dict[str, Any] = {
+    "int": int, "float": float, "bool": bool, "str": str, "dtype": str,
+    "ints": Sequence[int], "floats": Sequence[float], "expr": object,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """A tensor of the graph under construction.
+
+    Attributes:
+        builder: the graph it belongs to.
+        name: its name in the graph.
+    """
+
+    builder: GraphBuilder
+    name: str
+
+    @property
+    def type(self) -> TensorType:
+        """Element type and shape."""
+        return self.builder.graph.types[self.name]
+
+    @property
+    def shape(self) -> tuple[Extent, ...]:
+        """Extents; a named dimension is a Dim."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> str:
+        """Element type ("f32")."""
+        return self.type.dtype
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.type}>"
+
+    def __add__(self, other: Operand) -> Value:
+        return self.builder.apply_one("ADD", self, other)
+
+    def __radd__(self, other: Operand) -> Value:
+        return self.builder.apply_one("ADD", other, self)
+
+    def __sub__(self, other: Operand) -> Value:
+        return self.builder.apply_one("SUB", self, other)
+
+    def __rsub__(self, other: Operand) -> Value:
+        return self.builder.apply_one("SUB", other, self)
+
+    def __mul__(self, other: Operand) -> Value:
+        return self.builder.apply_one("MUL", self, other)
+
+    def __rmul__(self, other: Operand) -> Value:
+        return self.builder.apply_one("MUL", other, self)
+
+    def __truediv__(self, other: Operand) -> Value:
+        return self.builder.apply_one("DIV", self, other)
+
+    def __rtruediv__(self, other: Operand) -> Value:
+        return self.builder.apply_one("DIV", other, self)
+
+    def __matmul__(self, other: Operand) -> Value:
+        return self.builder.apply_one("MATMUL", self, other)
+
+    def __neg__(self) -> Value:
+        return self.builder.apply_one("NEG", self)
+
+    # NumPy would otherwise take `array + value` apart element by element.
+    __array_ufunc__ = None
+
+
+class GraphBuilder:
+    """One graph under construction.
+
+    Attributes:
+        graph: the graph so far; every value in it has a type.
+    """
+
+    def __init__(self, name: str = "model") -> None:
+        self.graph = Graph(name)
+        self._renames: dict[str, str] = {}
+        self._node_names: set[str] = set()
+
+    def input(self, name: str, dtype: str, shape: Sequence[int | str]) -> Value:
+        """Declare an input; a string in the shape is a named dimension.
+
+        Raises:
+            GraphError: the name is taken, or the dtype is unknown.
+        """
+        self._check_name(name)
+        if dtype not in DTYPES:
+            raise GraphError(f"input {name!r}: unknown element type", found=repr(dtype),
+                             wanted=", ".join(DTYPES))
+        extents = tuple(symbol(e) if isinstance(e, str) else int(e) for e in shape)
+        self.graph.inputs.append(name)
+        self.graph.types[name] = TensorType(dtype, extents)
+        return Value(self, name)
+
+    def weight(self, name: str, array: npt.NDArray[Any]) -> Value:
+        """Add an array under a name; it is stored in the weights file."""
+        self._check_name(name)
+        return Value(self, self.graph.add_constant(name, array))
+
+    def constant(self, value: npt.ArrayLike, dtype: str | None = None) -> Value:
+        """Add an unnamed array or number; numbers become f32, i64 or bool."""
+        array = np.asarray(value)
+        if dtype is not None:
+            array = array.astype(numpy_dtype(dtype))
+        elif not isinstance(value, np.ndarray | np.generic):
+            array = array.astype({"f": "f4", "i": "i8", "b": "?"}[array.dtype.kind])
+        return Value(self, self.graph.add_constant("constant", array))
+
+    def state(self, name: str, dtype: str, shape: Sequence[int]) -> Value:
+        """Declare a buffer that outlives a call; set_state says what it holds next."""
+        return self.input(name, dtype, shape)
+
+    def set_state(self, state: Value, value: Value) -> None:
+        """Say what a state holds after each call.
+
+        Raises:
+            GraphError: the types differ.
+        """
+        if state.type != value.type:
+            raise GraphError(f"state {state.name!r} cannot hold {value.name!r}", found=value.type,
+                             wanted=state.type)
+        self.graph.aliases[value.name] = state.name
+
+    def output(self, name: str, value: Value) -> None:
+        """Make a value an output under a name of its own.
+
+        Raises:
+            GraphError: the name is taken, or the value is already an output.
+        """
+        self._check_own(value)
+        if value.name in self.graph.outputs:
+            raise GraphError(f"{value.name!r} is already an output")
+        if value.name != name:
+            if value.name in self.graph.inputs or value.name in self.graph.constants:
+                raise GraphError(f"output {name!r} would be the input or weight {value.name!r}",
+                                 hint="Put an operator between them, for example identity")
+            self._check_name(name)
+            self._rename(value.name, name)
+        self.graph.outputs.append(name)
+
+    def apply(self, op: str, *inputs: Operand | None, name: str | None = None, **attrs: Any
+              ) -> tuple[Value, ...]:
+        """Apply an operator by name; arrays and numbers become constants.
+
+        Returns:
+            One value per output.
+
+        Raises:
+            GraphError: unknown operator, wrong number of inputs, shapes or attributes.
+        """
+        definition = opdefs.get(op)
+        node_name = self._node_name(name, op)
+        names = self._operands(definition.inputs, inputs, node_name, op)
+        clean = {k: tuple(v) if isinstance(v, list) else v
+                 for k, v in attrs.items() if v is not None}
+        types = [self.graph.types[n] if n else None for n in names]
+        try:
+            made = opdefs.infer(op, types, clean)
+        except Ge2Error as error:
+            operands = ", ".join(f"{n}: {self.graph.types[n]}" for n in names if n)
+            raise GraphError(f"{op} {node_name!r}: {error}\n  operands: {operands}") from None
+        outputs = tuple(self.graph.fresh(f"{node_name}.{i}" if len(made) > 1 else node_name)
+                        for i in range(len(made)))
+        self.graph.types.update(zip(outputs, made, strict=True))
+        self.graph.nodes.append(Node(op, node_name, tuple(names), outputs, clean))
+        return tuple(Value(self, output) for output in outputs)
+
+    def apply_one(self, op: str, *inputs: Operand | None, **attrs: Any) -> Value:
+        """Apply an operator that has one output."""
+        value, = self.apply(op, *inputs, **attrs)
+        return value
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        op = name.upper()
+        if name.startswith("_") or name != name.lower() or op not in opdefs.OPS:
+            known = [key.lower() for key in opdefs.OPS]
+            hint = near_matches(name, known)
+            raise AttributeError(f"no operator {name!r}{'; ' + hint if hint else ''}")
+        return _operator_method(self, op)
+
+    def __dir__(self) -> Iterator[str]:
+        yield from super().__dir__()
+        yield from (op.lower() for op in opdefs.OPS)
+
+    def model(self, **options: Any) -> Model:
+        """Return the graph as a model that can be called; options as for Model."""
+        from .model import Model
+
+        self._check_complete()
+        return Model(self.graph.copy(), **options)
+
+    def save(self, path: str | Path, *, weights: str | None = None,
+             sample: Mapping[str, Any] | None = None) -> Path:
+        """Write the model file and its weights.
+
+        Args:
+            path: a .json file, or a folder that gets model.json.
+            weights: name of the weights file; default: the model file's stem.
+            sample: the sample section, with files that exist in the folder.
+
+        Returns:
+            The model file's path.
+        """
+        from .writer import write_model
+
+        self._check_complete()
+        return write_model(self.graph, Path(path), weights=weights, sample=sample)
+
+    def _check_complete(self) -> None:
+        if not self.graph.outputs:
+            raise GraphError("the graph has no output", hint="g.output('name', value)")
+
+    def _check_name(self, name: str) -> None:
+        if not name or any(ord(c) < 32 for c in name):
+            raise GraphError("a name needs at least one character and no control characters",
+                             found=repr(name))
+        if name in self.graph.types:
+            raise GraphError(f"the name {name!r} is already used")
+
+    def _check_own(self, value: Value) -> None:
+        if value.builder is not self:
+            raise GraphError(f"{value.name!r} belongs to another graph")
+
+    def _node_name(self, name: str | None, op: str) -> str:
+        chosen = name or f"{op.lower()}_{len(self.graph.nodes)}"
+        if chosen in self._node_names:
+            raise GraphError(f"the node name {chosen!r} is already used")
+        self._node_names.add(chosen)
+        return chosen
+
+    def _operands(self, formal: Sequence[str], inputs: Sequence[Operand | None], node: str,
+                  op: str) -> list[str]:
+        signature = f"{op}({', '.join(formal)})"
+        required = sum(1 for f in formal if f[-1] not in "?*")
+        variadic = bool(formal) and formal[-1].endswith("*")
+        if len(inputs) < required or (len(inputs) > len(formal) and not variadic):
+            raise GraphError(f"{node!r}: wrong number of inputs", found=len(inputs),
+                             wanted=signature)
+        partner = next((v.dtype for v in inputs if isinstance(v, Value)), None)
+        names = [self._operand(value, partner) for value in inputs]
+        while names and not names[-1]:
+            names.pop()
+        return names
+
+    def _operand(self, value: Operand | None, partner: str | None) -> str:
+        if value is None:
+            return ""
+        if isinstance(value, Value):
+            self._check_own(value)
+            return self._renames.get(value.name, value.name)
+        if isinstance(value, bool | int | float) and partner is not None:
+            return self.constant(value, partner).name
+        return self.constant(value).name
+
+    def _rename(self, old: str, new: str) -> None:
+        graph = self.graph
+
+        def swap(values: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(new if v == old else v for v in values)
+
+        graph.types[new] = graph.types.pop(old)
+        graph.nodes = [
+            Node(n.op, n.name, swap(n.inputs), swap(n.outputs), n.attrs)
+            if old in n.inputs or old in n.outputs else n
+            for n in graph.nodes
+        ]
+        if old in graph.aliases:
+            graph.aliases[new] = graph.aliases.pop(old)
+        self._renames[old] = new
+
+
+def _operator_method(builder: GraphBuilder, op: str) -> Callable[..., Any]:
+    """Return the method of one operator, with its signature and docstring."""
+    definition = opdefs.OPS[op]
+    several = definition.n_outputs != 1
+
+    def method(*inputs: Operand | None, name: str | None = None, **attrs: Any) -> Any:
+        bound = list(inputs)
+        for formal in definition.inputs[len(bound):]:
+            key = formal.rstrip("?*")
+            if key in attrs and isinstance(attrs[key], Value | np.ndarray):
+                bound.append(attrs.pop(key))
+            elif formal.endswith("?"):
+                bound.append(None)
+        values = builder.apply(op, *bound, name=name, **attrs)
+        return values if several else values[0]
+
+    method.__name__ = op.lower()
+    method.__qualname__ = f"GraphBuilder.{op.lower()}"
+    method.__doc__ = operator_doc(op)
+    method.__signature__ = operator_signature(op)  # type: ignore[attr-defined]
+    return method
+
+
+def operator_signature(op: str) -> inspect.Signature:
+    """Return the Python signature of an operator's method."""
+    definition = opdefs.OPS[op]
+    kind = inspect.Parameter
+    parameters = []
+    for formal in definition.inputs:
+        name = formal.rstrip("?*")
+        if formal.endswith("*"):
+            parameters.append(kind(name, kind.VAR_POSITIONAL, annotation=Operand))
+        else:
+            default = None if formal.endswith("?") else kind.empty
+            parameters.append(kind(name, kind.POSITIONAL_OR_KEYWORD, default=default,
+                                   annotation=Operand))
+    for spec in definition.attrs:
+        default = kind.empty if spec.default is REQUIRED else spec.default
+        parameters.append(kind(spec.name, kind.KEYWORD_ONLY, default=default,
+                               annotation=_ANNOTATIONS[spec.kind]))
+    parameters.append(kind("name", kind.KEYWORD_ONLY, default=None, annotation=str | None))
+    returns = Value if definition.n_outputs == 1 else tuple[Value, ...]
+    return inspect.Signature(parameters, return_annotation=returns)
+
+
+def operator_doc(op: str) -> str:
+    """Return the docstring of an operator's method."""
+    definition = opdefs.OPS[op]
+    lines = [definition.doc, "", f"Operator {op}({', '.join(definition.inputs)})."]
+    if definition.attrs:
+        lines += ["", "Args:"]
+        lines += [f"    {spec.name}: {attr_text(spec)}" for spec in definition.attrs]
+    return "\n".join(lines)
+
+
+def attr_text(spec: AttrSpec) -> str:
+    """Return one line about an attribute: kind, default, choices, meaning."""
+    default = "required" if spec.default is REQUIRED else f"default {spec.default!r}"
+    choices = f", one of {', '.join(spec.choices)}" if spec.choices else ""
+    return f"{spec.kind}, {default}{choices}. {spec.doc}".rstrip(". ") + "."

@@ -1,0 +1,134 @@
+"""Weights in safetensors files, memory-mapped: an array costs nothing until it is read.
+
+The format is 8 bytes of header length, a JSON header and raw little-endian data; reading it here
+keeps the arrays views of the mapping, bf16 included.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..contract import dtype_name, numpy_dtype
+from ..errors import ModelError, near_matches
+
+_CODES = {"F32": "f32", "F16": "f16", "BF16": "bf16", "F64": "f64", "I32": "i32", "I64": "i64",
+          "BOOL": "bool", "U8": "u8", "I8": "i8"}
+_NAMES = {name: code for code, name in _CODES.items()}
+_MAX_HEADER = 100_000_000
+
+
+def resolve_inside(folder: Path, name: str, where: str) -> Path:
+    """Return folder/name, which must stay inside the folder, symbolic links followed.
+
+    Raises:
+        ModelError: an absolute path, or one that leaves the folder.
+    """
+    try:
+        target = (folder / name).resolve()
+        inside = target.is_relative_to(folder.resolve())
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ModelError(f"{where}: not a usable path: {error}", found=repr(name)) from None
+    if Path(name).is_absolute() or not inside:
+        raise ModelError(f"{where}: the file lies outside the model's folder", found=repr(name),
+                         wanted=f"a relative path inside {folder}")
+    return target
+
+
+def open_weights(path: Path, where: str) -> dict[str, npt.NDArray[Any]]:
+    """Map a safetensors file and return its arrays by name, read-only.
+
+    Args:
+        path: the file.
+        where: file and JSON path that named it, for messages.
+
+    Raises:
+        ModelError: missing, not safetensors, truncated, overlapping or of an unknown dtype.
+    """
+    if path.is_dir():
+        raise ModelError(f"{where}: {path} is a folder", wanted="a safetensors file")
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            header = _header(file.read(8), file.read, size, path, where)
+            start = file.tell()
+    except FileNotFoundError:
+        names = [p.name for p in path.parent.glob("*")] if path.parent.is_dir() else []
+        raise ModelError(f"{where}: {path} does not exist", hint=near_matches(path.name, names)
+                         ) from None
+    except OSError as error:
+        raise ModelError(f"{where}: {path} cannot be read: {error}") from None
+    data: npt.NDArray[Any] = (np.memmap(path, np.uint8, "r", start) if size > start
+                              else np.empty(0, np.uint8))
+    header.pop("__metadata__", None)
+    return {name: _array(name, entry, data, path, where) for name, entry in header.items()}
+
+
+def save_weights(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write arrays as a safetensors file, each aligned to its element size."""
+    header: dict[str, Any] = {}
+    offset = 0
+    # Largest items first keeps every array aligned without gaps, which the format forbids.
+    ordered = sorted(arrays.items(), key=lambda kv: (-kv[1].dtype.itemsize, kv[0]))
+    for name, array in ordered:
+        header[name] = {"dtype": _NAMES[dtype_name(array.dtype)], "shape": list(array.shape),
+                        "data_offsets": [offset, offset + array.nbytes]}
+        offset += array.nbytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-(len(text) + 8) % 64)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little"))
+        file.write(text)
+        for _, array in ordered:
+            file.write(np.ascontiguousarray(array).tobytes())
+
+
+def _header(first: bytes, read: Any, size: int, path: Path, where: str) -> dict[str, Any]:
+    length = int.from_bytes(first, "little") if len(first) == 8 else -1
+    if length < 2 or length > _MAX_HEADER:
+        raise ModelError(f"{where}: {path} is not a safetensors file")
+    if length > size - 8:
+        raise ModelError(f"{where}: {path} is truncated in its header", found=f"{size} bytes",
+                         wanted=f"at least {length + 8}")
+    try:
+        header = json.loads(read(length))
+    except (ValueError, RecursionError):
+        header = None
+    if not isinstance(header, dict):
+        raise ModelError(f"{where}: {path} is not a safetensors file: its header is not JSON")
+    return header
+
+
+def _array(name: str, entry: Any, data: npt.NDArray[Any], path: Path, where: str
+           ) -> npt.NDArray[Any]:
+    try:
+        code, shape = entry["dtype"], tuple(entry["shape"])
+        begin, end = entry["data_offsets"]
+        valid = all(type(v) is int and v >= 0 for v in (*shape, begin, end)) and begin <= end
+    except (TypeError, KeyError, ValueError):
+        valid = False
+    if not valid:
+        raise ModelError(f"{where}: {path}: tensor {name!r} has a broken header entry")
+    if code not in _CODES:
+        raise ModelError(f"{where}: {path}: tensor {name!r} has an unsupported dtype",
+                         found=repr(code), wanted=", ".join(_CODES))
+    dtype = numpy_dtype(_CODES[code])
+    need = math.prod(shape) * dtype.itemsize
+    if end - begin != need:
+        raise ModelError(f"{where}: {path}: tensor {name!r} of shape {shape} has a wrong size",
+                         found=f"{end - begin} bytes", wanted=need)
+    if end > data.size:
+        raise ModelError(f"{where}: {path} is truncated: tensor {name!r} lies beyond its end",
+                         found=f"{data.size} bytes of data", wanted=f"at least {end}")
+    raw = data[begin:end]
+    if raw.ctypes.data % dtype.itemsize:
+        raw = raw.copy()
+    array = raw.view(dtype).reshape(shape)
+    array.flags.writeable = False
+    return array
