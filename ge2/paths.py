@@ -76,6 +76,22 @@ def cache_dir() -> Path:
     return Path(platformdirs.user_cache_dir("ge2", appauthor=False))
 
 
+def unusable_cache(folder: Path) -> str:
+    """Return why a cache folder must not be used, or an empty string; makes it where missing.
+
+    Cached kernels are executed: a folder that every user may write to is refused.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        mode = folder.stat().st_mode
+    except OSError as error:
+        return f"kernel cache {folder} cannot be made ({error.strerror or error})"
+    if mode & 0o002:
+        return (f"kernel cache {folder} is writable by every user, so its kernels cannot be trusted"
+                "; chmod o-w it or set GE2_CACHE_DIR")
+    return ""
+
+
 def data_dir() -> Path:
     """Return the folder of tuning evidence: GE2_DATA_DIR, else the platform's user data folder."""
     from . import config

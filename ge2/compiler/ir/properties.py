@@ -28,6 +28,7 @@ PROPERTIES: dict[str, str] = {
     "composes": "two applications in a row equal one application with other attributes",
     "columnwise": "output column j depends on column j of the second operand only",
     "epilogue": "a pointwise function of the result can be applied before the result is stored",
+    "bool_result": "the result is bool whatever the inputs are",
     "transposable": "operands can be read transposed instead of being transposed first",
 }
 

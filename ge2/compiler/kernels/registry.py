@@ -201,12 +201,16 @@ def _digest(texts: Mapping[str, str]) -> str:
     return total.hexdigest()[:32]
 
 
+def _index_wanted() -> bool:
+    return config.get("GE2_CACHE") == "1" and not paths.unusable_cache(paths.cache_dir())
+
+
 def _index_path(key: str) -> Path:
     return paths.cache_dir() / "index" / f"{key}.json"
 
 
 def _read_index(key: str, texts: Mapping[str, str]) -> dict[str, dict[str, Any]] | None:
-    if config.get("GE2_CACHE") == "0":
+    if not _index_wanted():
         return None
     try:
         tables: dict[str, dict[str, Any]] = json.loads(_index_path(key).read_bytes())["tables"]
@@ -217,7 +221,7 @@ def _read_index(key: str, texts: Mapping[str, str]) -> dict[str, dict[str, Any]]
 
 
 def _write_index(key: str, tables: Mapping[str, Mapping[str, Any]]) -> None:
-    if config.get("GE2_CACHE") == "0":
+    if not _index_wanted():
         return
     path = _index_path(key)
     try:

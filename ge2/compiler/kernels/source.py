@@ -191,15 +191,21 @@ def _compiled(text: str) -> jinja2.Template:
 def _environment() -> jinja2.Environment:
     import jinja2
 
+    # The loader is for parts that several templates include ("row/operator.j2").
     return jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True,
-                              lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
+                              lstrip_blocks=True, keep_trailing_newline=True, autoescape=False,
+                              loader=jinja2.FileSystemLoader(paths.kernels_dir()))
 
 
 def used_names(text: str) -> set[str]:
-    """Return the names that a template takes from its context."""
+    """Return the names that a template and the parts that it includes take from its context."""
     from jinja2 import meta
 
-    names: set[str] = meta.find_undeclared_variables(_environment().parse(text))
+    tree = _environment().parse(text)
+    names: set[str] = meta.find_undeclared_variables(tree)
+    for part in meta.find_referenced_templates(tree):
+        if part is not None:
+            names |= used_names(template_path(part).read_text("utf-8"))
     return names
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...contract import DTYPES, numpy_dtype
 from ...errors import DtypeMismatch, GraphError, near_matches
+from ..ir import properties
 from ..ir.expr import Expr
 from ..ir.nodes import TensorType
 from . import conv, elementwise, gemm, index, movement, normalize, pool, reduce
@@ -24,6 +25,9 @@ OPS: dict[str, OpDef] = {
     for module in (elementwise, gemm, normalize, reduce, movement, index, conv, pool)
     for op in module.OPDEFS
 }
+
+for _op in OPS.values():
+    properties.declare(_op.name, _op.properties)
 
 _NAMES = {numpy_dtype(name): name for name in DTYPES}
 

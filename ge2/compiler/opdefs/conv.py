@@ -116,6 +116,6 @@ def _reference(op: str) -> Any:
 
 OPDEFS = (
     OpDef("CONV2D", ("x", "w", "bias?"), 1, CONV_ATTRS, _infer("CONV2D", 2), _reference("CONV2D"),
-          properties=frozenset({"rematerializable"}), family="conv", dtypes=FLOATS,
+          properties=frozenset({"rematerializable", "epilogue"}), family="conv", dtypes=FLOATS,
           doc="act(convolution + bias); x is NCHW, w is OIHW with I = C / group."),
 )

@@ -195,9 +195,10 @@ _UNARY = (
     _row("IDENTITY", lambda x: x, "x.", dtypes=ALL, properties=("linear", "view")),
     _row("CAST", _cast, "x in another element type; float to integer truncates and saturates.",
          dtypes=ALL, attrs=(AttrSpec("to", "dtype", REQUIRED, doc="element type"),)),
-    _row("NEG", lambda x: -x, "-x.", dtypes=SIGNED, properties=("linear",)),
-    _simple("ABS", "|x|.", NUMERIC),
-    _simple("SIGN", "-1, 0 or 1; NaN stays NaN.", NUMERIC),
+    _row("NEG", lambda x: -x, "-x.", dtypes=SIGNED, properties=("linear", "involution")),
+    _row("ABS", ex.absolute, "|x|.", dtypes=NUMERIC, properties=("idempotent",)),
+    _row("SIGN", ex.sign, "-1, 0 or 1; NaN stays NaN.", dtypes=NUMERIC,
+         properties=("idempotent",)),
     _simple("EXP", "e to the x."),
     _simple("EXPM1", "exp(x) - 1 without cancellation."),
     _simple("LOG", "Natural logarithm."),
@@ -219,7 +220,7 @@ _UNARY = (
     _row("ISINF", _isinf, "Whether x is infinite.", properties=("bool_result",),
          attrs=(AttrSpec("detect_negative", "bool", True, doc="-inf counts"),
                 AttrSpec("detect_positive", "bool", True, doc="+inf counts"))),
-    _row("NOT", ex.logical_not, "Logical not.", dtypes=BOOL),
+    _row("NOT", ex.logical_not, "Logical not.", dtypes=BOOL, properties=("involution",)),
     _row("BITWISE_NOT", ex.bit_not, "Every bit flipped.", dtypes=INTS),
     _row("CLIP", _clip, "x limited to [min, max]; NaN stays NaN.", dtypes=NUMERIC,
          attrs=(AttrSpec("min", "float", None, doc="lower bound; none when absent"),
@@ -227,7 +228,7 @@ _UNARY = (
 )
 
 _ACTIVATIONS = (
-    _row("RELU", act.relu, "max(x, 0).", dtypes=SIGNED),
+    _row("RELU", act.relu, "max(x, 0).", dtypes=SIGNED, properties=("idempotent",)),
     _row("RELU6", lambda x: ex.clip(x, 0.0, 6.0), "x limited to [0, 6]."),
     _row("GELU", lambda x, *, approximate: (act.gelu_tanh if approximate == "tanh"
                                             else act.gelu)(x), "x * Phi(x).",

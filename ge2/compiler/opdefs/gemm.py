@@ -122,11 +122,13 @@ GEMM_ATTRS = (
 
 OPDEFS = (
     OpDef("MATMUL", ("A", "B"), 1, (), _infer_matmul, _reference_matmul,
-          properties=frozenset({"linear", "rematerializable"}), family="gemm",
+          properties=frozenset({"linear", "rematerializable", "columnwise", "epilogue",
+                                "transposable"}), family="gemm",
           dtypes=(*FLOATS, "i32", "i64"), decompose=_decompose_matmul,
           doc="Matrix product with broadcast batch axes, as numpy.matmul."),
     OpDef("GEMM_BIAS_ACT", ("A", "B", "bias?", "C?", "extras*"), 1, GEMM_ATTRS, _infer_gemm,
-          _reference_gemm, properties=frozenset({"rematerializable"}), family="gemm",
+          _reference_gemm, family="gemm",
+          properties=frozenset({"rematerializable", "columnwise", "epilogue", "transposable"}),
           dtypes=FLOATS,
           doc="act(alpha * op(A) op(B) + beta * C + bias) with broadcast batch axes."),
 )

@@ -231,11 +231,12 @@ def _regroup(name: str, infer: Any, attrs: tuple[AttrSpec, ...], doc: str) -> Op
 
 OPDEFS = (
     OpDef("TRANSPOSE", ("x",), 1, (AttrSpec("perm", "ints", None, doc="axis order; reversed"),),
-          _infer_transpose, _reference_transpose, properties=VIEW, doc="Permute axes."),
+          _infer_transpose, _reference_transpose, properties=VIEW | {"composes"},
+          doc="Permute axes."),
     OpDef("RESHAPE", ("x",), 1,
           (AttrSpec("shape", "ints", REQUIRED, doc="0 copies an extent, one -1 is computed"),
            AttrSpec("allowzero", "bool", False, doc="0 means an empty axis")),
-          _infer_reshape, _reference_reshape, properties=VIEW,
+          _infer_reshape, _reference_reshape, properties=VIEW | {"composes"},
           doc="Same elements in row-major order under another shape."),
     _regroup("FLATTEN", _infer_flatten,
              (AttrSpec("axis", "int", 1, doc="first axis of the columns"),),

@@ -1,0 +1,105 @@
+"""Which elementwise kernel can walk a problem, and how: vectors, tiles or single elements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from ...contract import DTYPES
+from ...problem import Problem, TensorSpec
+from ..ir.expr import ExprBundle
+from ..ir.expr import walk as walk_expr
+from .walk import VECTOR_BYTES, Walk, vector_width, walk_of
+
+if TYPE_CHECKING:
+    from ..ir.expr import Expr
+
+
+@dataclass(frozen=True, slots=True)
+class TiledPlan:
+    """How a problem maps to tiles over two axes.
+
+    Attributes:
+        walk: collapsed axes with the two tile axes last: b, then a.
+        staged: per input, whether it is contiguous along b and passes through shared memory.
+        vector: elements per access along either axis.
+    """
+
+    walk: Walk
+    staged: tuple[bool, ...]
+    vector: int
+
+
+def present_tensors(problem: Problem) -> tuple[TensorSpec, ...]:
+    """Return inputs, then outputs; an elementwise problem has no absent input."""
+    return tuple(t for t in problem.tensors if t is not None)
+
+
+def bundle_of(problem: Problem) -> ExprBundle:
+    """Return the problem's expressions."""
+    bundle = problem.attr_map["expr"]
+    assert isinstance(bundle, ExprBundle), bundle
+    return bundle
+
+
+@lru_cache(maxsize=4096)
+def coord_axes(bundle: ExprBundle) -> tuple[int, ...]:
+    """Return the output axes whose coordinates the expressions read, ascending."""
+    nodes: list[Expr] = walk_expr(bundle.outputs)
+    return tuple(sorted({int(n.value) for n in nodes if n.kind == "coord"}))
+
+
+@lru_cache(maxsize=4096)
+def vector_plan(problem: Problem) -> tuple[Walk, int]:
+    """Return the walk and the vector width; width 1 or 0 means that vectors are of no use."""
+    tensors = present_tensors(problem)
+    walk = walk_of(tensors)
+    if coord_axes(bundle_of(problem)):
+        return walk, 0
+    return walk, vector_width(walk, tensors)
+
+
+@lru_cache(maxsize=4096)
+def tiled_plan(problem: Problem) -> TiledPlan | None:
+    """Return the plan over tiles, or None where no input is contiguous along another axis."""
+    tensors = present_tensors(problem)
+    walk = walk_of(tensors)
+    if len(walk.shape) < 2 or walk.strides[-1][-1] != 1 or coord_axes(bundle_of(problem)):
+        return None
+    across = {strides.index(1) for strides in walk.strides
+              if strides[-1] not in (0, 1) and 1 in strides}
+    if len(across) != 1:
+        return None
+    order = [axis for axis in range(len(walk.shape) - 1) if axis not in across]
+    order += [*across, len(walk.shape) - 1]
+    shape = tuple(walk.shape[axis] for axis in order)
+    strides = tuple(tuple(s[axis] for axis in order) for s in walk.strides)
+    if min(shape[-2:]) < 8 or any(s[-1] not in (0, 1) and s[-2] != 1 for s in strides):
+        return None
+    staged = tuple(s[-1] not in (0, 1) for s in strides)
+    turned = Walk(shape, strides)
+    return TiledPlan(turned, staged[: len(problem.inputs)], _tile_vector(turned, tensors, staged))
+
+
+def _tile_vector(walk: Walk, tensors: tuple[TensorSpec, ...], staged: tuple[bool, ...]) -> int:
+    sizes = [DTYPES[t.dtype].itemsize for t in tensors]
+    width = min(VECTOR_BYTES // max(sizes), 8)
+    while width > 1 and not all(
+        _tile_fits(walk, index, tensor.align, sizes[index], staged[index], width)
+        for index, tensor in enumerate(tensors)
+    ):
+        width //= 2
+    # Blocks of 2 x 2 gain nothing over single elements and cost registers.
+    return width if width * max(sizes) >= 8 else 1
+
+
+def _tile_fits(walk: Walk, index: int, align: int, size: int, staged: bool, width: int) -> bool:
+    if walk.shape[-1] % width or walk.shape[-2] % width:
+        return False
+    strides = walk.strides[index]
+    if strides[-1] == 0 and not staged:
+        return True
+    inner = -2 if staged else -1
+    others = [s for axis, s in enumerate(strides, -len(strides)) if axis != inner]
+    return align % (width * size) == 0 and all(s % width == 0 for s in others)

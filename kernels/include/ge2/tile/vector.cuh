@@ -1,0 +1,47 @@
+// Loads and stores of a few neighbouring elements: as one access, replicated, or one by one.
+#pragma once
+
+#include <ge2/types.cuh>
+
+namespace ge2 {
+
+// How an operand is walked along the vectorised axis.
+constexpr int kUnit = 0;       // neighbours in memory, aligned: one access
+constexpr int kBroadcast = 1;  // the same element for all
+constexpr int kStrided = 2;    // any step, one access per element
+
+// Reads V elements from `from + at`; elements from `valid` on are not touched and become zero.
+template <int MODE, typename T, int V, typename Offset>
+inline void load_lanes(Vec<T, V>& to, const T* from, Offset at, int valid, Offset step = 1) {
+    if constexpr (MODE == kBroadcast) {
+        const T one = valid > 0 ? from[at] : T{};
+#pragma unroll
+        for (int e = 0; e < V; ++e) to.v[e] = one;
+    } else {
+        if constexpr (MODE == kUnit) {
+            if (valid >= V) {
+                to = *reinterpret_cast<const Vec<T, V>*>(from + at);
+                return;
+            }
+        }
+#pragma unroll
+        for (int e = 0; e < V; ++e)
+            to.v[e] = e < valid ? from[at + static_cast<Offset>(e) * step] : T{};
+    }
+}
+
+// Writes the first `valid` of V elements to `to + at`.
+template <int MODE, typename T, int V, typename Offset>
+inline void store_lanes(const Vec<T, V>& from, T* to, Offset at, int valid, Offset step = 1) {
+    if constexpr (MODE == kUnit) {
+        if (valid >= V) {
+            *reinterpret_cast<Vec<T, V>*>(to + at) = from;
+            return;
+        }
+    }
+#pragma unroll
+    for (int e = 0; e < V; ++e)
+        if (e < valid) to[at + static_cast<Offset>(e) * step] = from.v[e];
+}
+
+}  // namespace ge2
