@@ -1,0 +1,100 @@
+"""Static memory planning: buffers with lifetimes into one arena."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+ALIGNMENT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A buffer of nbytes that is in use from step first to step last, both included."""
+
+    nbytes: int
+    first: int
+    last: int
+
+    @property
+    def padded(self) -> int:
+        """The size rounded up to the arena's alignment."""
+        return -(-self.nbytes // ALIGNMENT) * ALIGNMENT
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where buffers lie.
+
+    Attributes:
+        offsets: byte offset of each interval, a multiple of 256.
+        nbytes: size of the arena.
+        live_bound: the most bytes that are in use at one step; no layout can be smaller.
+    """
+
+    offsets: tuple[int, ...]
+    nbytes: int
+    live_bound: int
+
+
+def plan_arena(intervals: Sequence[Interval]) -> Layout:
+    """Return offsets such that buffers in use at the same step never overlap.
+
+    Each order of placement puts every buffer into the lowest gap that fits; the best order wins.
+    """
+    bound = live_bound(intervals)
+    best: Layout | None = None
+    for order in _ORDERS:
+        ranked = sorted(range(len(intervals)), key=lambda i: order(intervals[i]))
+        layout = _place(intervals, ranked, bound)
+        if best is None or layout.nbytes < best.nbytes:
+            best = layout
+        if best.nbytes <= bound:
+            break
+    return best or Layout((), 0, 0)
+
+
+def live_bound(intervals: Sequence[Interval]) -> int:
+    """Return the most bytes in use at one step."""
+    changes: dict[int, int] = {}
+    for interval in intervals:
+        changes[interval.first] = changes.get(interval.first, 0) + interval.padded
+        changes[interval.last + 1] = changes.get(interval.last + 1, 0) - interval.padded
+    live = most = 0
+    for step in sorted(changes):
+        live += changes[step]
+        most = max(most, live)
+    return most
+
+
+# By size, by area, by time: none is best for every graph.
+_ORDERS: tuple[Callable[[Interval], tuple[int, ...]], ...] = (
+    lambda i: (-i.padded, i.first),
+    lambda i: (-i.padded * (i.last - i.first + 1), i.first),
+    lambda i: (i.first, -i.padded),
+    lambda i: (i.first, -(i.last - i.first), -i.padded),
+    lambda i: (-(i.last - i.first), -i.padded),
+)
+
+
+def _place(intervals: Sequence[Interval], order: Sequence[int], bound: int) -> Layout:
+    offsets = [0] * len(intervals)
+    placed: list[int] = []
+    for index in order:
+        own = intervals[index]
+        busy = sorted((offsets[other], offsets[other] + intervals[other].padded)
+                      for other in placed
+                      if intervals[other].first <= own.last and own.first <= intervals[other].last)
+        offsets[index] = _lowest_gap(busy, own.padded)
+        placed.append(index)
+    total = max((offsets[i] + v.padded for i, v in enumerate(intervals)), default=0)
+    return Layout(tuple(offsets), total, bound)
+
+
+def _lowest_gap(busy: Sequence[tuple[int, int]], size: int) -> int:
+    offset = 0
+    for start, end in busy:
+        if start - offset >= size:
+            break
+        offset = max(offset, end)
+    return offset

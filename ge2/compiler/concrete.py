@@ -1,0 +1,87 @@
+"""From a symbolic graph to a concrete one: binding named dimensions to the shapes of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..errors import GraphError, MissingInput, ShapeMismatch
+from .ir.dim import Dim, Extent, evaluate, symbols
+from .ir.nodes import Graph
+
+
+def bind_symbols(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Return the value of every named dimension, from the shapes of the graph's inputs.
+
+    Raises:
+        MissingInput: an input has no shape.
+        ShapeMismatch: a shape does not fit the declared one, or two inputs disagree.
+    """
+    values: dict[str, int] = {}
+    source: dict[str, str] = {}
+    for name in graph.inputs:
+        if name not in shapes:
+            raise MissingInput(f"input {name!r} was not given", argument=name,
+                               wanted=", ".join(graph.inputs))
+        declared, given = graph.types[name].shape, shapes[name]
+        if len(declared) != len(given):
+            raise _mismatch(name, given, declared)
+        for extent, found in zip(declared, given, strict=True):
+            label = _symbol(extent)
+            if label is None:
+                continue
+            if values.setdefault(label, found) != found:
+                raise ShapeMismatch(f"dimension {label!r} has two values", argument=name,
+                                    found=f"{found} in {name!r}",
+                                    wanted=f"{values[label]} as in {source[label]!r}")
+            source.setdefault(label, name)
+    for name in graph.inputs:
+        declared = graph.types[name].shape
+        for extent, found in zip(declared, shapes[name], strict=True):
+            if symbols(extent) <= set(values) and evaluate(extent, values) != found:
+                raise _mismatch(name, shapes[name], declared)
+    return values
+
+
+def _symbol(extent: Extent) -> str | None:
+    """Return the name of an extent that is one symbol and nothing else."""
+    if isinstance(extent, Dim):
+        names = symbols(extent)
+        if len(names) == 1 and repr(extent) == next(iter(names)):
+            return next(iter(names))
+    return None
+
+
+def _mismatch(name: str, found: object, declared: tuple[Extent, ...]) -> ShapeMismatch:
+    return ShapeMismatch(f"input {name!r} has a wrong shape", argument=name, found=found,
+                         wanted=f"[{', '.join(map(str, declared))}]")
+
+
+def concretize(graph: Graph, values: Mapping[str, int]) -> Graph:
+    """Return the graph with every named dimension replaced, in types and attributes.
+
+    Raises:
+        GraphError: a dimension has no value.
+    """
+    if all(t.is_static for t in graph.types.values()):
+        return graph
+    made = graph.copy()
+    made.types = {name: t.concrete(values) for name, t in graph.types.items()}
+    for name, t in made.types.items():
+        if any(isinstance(extent, int) and extent < 0 for extent in t.shape):
+            raise GraphError(f"value {name!r} gets a negative extent", found=str(t),
+                             hint=f"Dimensions are {dict(values)}")
+    made.nodes = [
+        replace(node, attrs={k: _concrete(v, values) for k, v in node.attrs.items()})
+        for node in graph.nodes
+    ]
+    return made
+
+
+def _concrete(value: Any, values: Mapping[str, int]) -> Any:
+    if isinstance(value, Dim):
+        return evaluate(value, values)
+    if isinstance(value, list | tuple):
+        return type(value)(_concrete(item, values) for item in value)
+    return value

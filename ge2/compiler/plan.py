@@ -1,0 +1,347 @@
+"""Plans: a concrete graph as launch records over buffers, with one arena for what is in between.
+
+A plan holds no address and touches no device. Values that are views of others share their root
+buffer; operands that a kernel cannot take as strided get a dense copy first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import launch_table
+from ..contract import DTYPES
+from ..errors import LayoutMismatch, NoKernelError, StrideMismatch, Unsupported
+from ..evidence.device import DeviceProfile
+from ..launch.record import LaunchRecord
+from ..problem import Problem, TensorSpec
+from .arena import ALIGNMENT, Interval, plan_arena
+from .ir.nodes import Graph, Node, present
+from .kernels import selector
+from .kernels.lower import accepts_strides, lower
+from .kernels.selector import Choice
+from .kernels.views import View, view
+
+MAX_ALIGN = 16
+_SEMAPHORE_ALIGN = 128
+_STRIDE_ERRORS = (StrideMismatch, LayoutMismatch, Unsupported, NoKernelError)
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A buffer that views lie in.
+
+    Attributes:
+        name: the value that it was made for.
+        kind: "input", "constant", "output", "arena" or "workspace" (the last two in the arena).
+        nbytes: exact size of the dense value.
+        offset: byte offset in the arena.
+    """
+
+    name: str
+    kind: str
+    nbytes: int
+    offset: int = 0
+
+    @property
+    def in_arena(self) -> bool:
+        """Whether the buffer lies in the plan's arena."""
+        return self.kind in ("arena", "workspace")
+
+
+@dataclass(frozen=True, slots=True)
+class BufferRef:
+    """An address of the plan: a root and a byte offset into it."""
+
+    root: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One kernel-level operation.
+
+    Attributes:
+        node: the graph's node, or the copy that the plan put in.
+        problem, choice: what was asked and which variant serves it.
+        records: the launches; none for empty outputs.
+        buffers: one address per contract slot, None for an absent input.
+        workspace: scratch memory, None where not needed.
+        semaphores: byte offset into the plan's semaphores.
+    """
+
+    node: Node
+    problem: Problem
+    choice: Choice | None
+    records: tuple[LaunchRecord, ...]
+    buffers: tuple[BufferRef | None, ...]
+    workspace: BufferRef | None = None
+    semaphores: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything about running a concrete graph that does not depend on addresses.
+
+    Attributes:
+        graph: the concrete graph.
+        device: what it was planned for.
+        steps: in launch order.
+        roots: buffers that BufferRefs count.
+        inputs, outputs: value name -> root.
+        arena_bytes: size of the arena. live_bound: the smallest possible size.
+        semaphore_bytes: zeroed memory that persists from call to call.
+    """
+
+    graph: Graph
+    device: DeviceProfile
+    steps: tuple[Step, ...]
+    roots: tuple[Root, ...]
+    inputs: Mapping[str, int]
+    outputs: Mapping[str, int]
+    arena_bytes: int
+    live_bound: int
+    semaphore_bytes: int
+
+    @property
+    def records(self) -> list[LaunchRecord]:
+        """All launches in order."""
+        return [record for step in self.steps for record in step.records]
+
+    def explain(self) -> list[dict[str, Any]]:
+        """Return one row per step: node, operator, chosen variant, candidates with reasons."""
+        return [_explain_step(step) for step in self.steps]
+
+
+def _explain_step(step: Step) -> dict[str, Any]:
+    choice = step.choice
+    return {
+        "node": step.node.name,
+        "op": step.node.op,
+        "problem": step.problem,
+        "kernel": choice.variant.id if choice else None,
+        "score": choice.score if choice else None,
+        "numerics": choice.variant.numerics if choice else None,
+        "launches": len(step.records),
+        "workspace": max((r.workspace for r in step.records), default=0),
+        "candidates": list(choice.reports) if choice else [],
+    }
+
+
+def make_plan(graph: Graph, device: DeviceProfile, *,
+              feeds: Mapping[str, TensorSpec] | None = None) -> Plan:
+    """Return the plan of a concrete graph.
+
+    Args:
+        graph: every extent an int.
+        device: what to choose kernels for.
+        feeds: strides and alignment of inputs and outputs as the caller has them; dense and
+            aligned to 16 bytes where absent.
+
+    Raises:
+        NoKernelError: a node has no kernel; lists the candidates and what refused them.
+    """
+    builder = _Builder(graph.copy(), device, feeds or {})
+    for node in graph.nodes:
+        builder.add(node)
+    return builder.finish()
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A step before offsets are known."""
+
+    node: Node
+    problem: Problem
+    choice: Choice | None
+    records: tuple[LaunchRecord, ...]
+    refs: list[BufferRef | None]
+    workspace: int = -1
+
+
+@dataclass(slots=True)
+class _Builder:
+    graph: Graph
+    device: DeviceProfile
+    feeds: Mapping[str, TensorSpec]
+    roots: list[Root] = field(default_factory=list)
+    aligns: list[int] = field(default_factory=list)
+    values: dict[str, tuple[int, View]] = field(default_factory=dict)
+    steps: list[_Draft] = field(default_factory=list)
+    copies: dict[str, str] = field(default_factory=dict)
+    final_copies: list[tuple[str, int]] = field(default_factory=list)
+    made: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        for name in self.graph.inputs:
+            self._external(name, "input")
+        for name in self.graph.constants:
+            self._external(name, "constant")
+        self.made = {out for node in self.graph.nodes for out in node.outputs}
+
+    def _external(self, name: str, kind: str) -> int:
+        spec = self.feeds.get(name) or self._dense_spec(name)
+        root = self._root(name, kind, self._dense_spec(name).nbytes, spec.align)
+        self.values[name] = (root, View(spec, 0))
+        return root
+
+    def _dense_spec(self, name: str) -> TensorSpec:
+        kind = self.graph.types[name]
+        return TensorSpec.dense(kind.dtype, tuple(int(extent) for extent in kind.shape))  # type: ignore[arg-type]
+
+    def _root(self, name: str, kind: str, nbytes: int, align: int = MAX_ALIGN) -> int:
+        self.roots.append(Root(name, kind, nbytes))
+        self.aligns.append(align)
+        return len(self.roots) - 1
+
+    # -- nodes --------------------------------------------------------------------------------
+
+    def add(self, node: Node) -> None:
+        """Add a node: as a view where it is one, else as a step."""
+        if self._add_view(node):
+            return
+        self._allocate_outputs(node)
+        try:
+            self._add_step(node, node)
+        except _STRIDE_ERRORS:
+            strided = [v for v in present(node.inputs) if not self.spec(v).is_dense]
+            if not strided:
+                raise
+            self._add_step(node, self._with_dense_inputs(node, strided))
+
+    def _add_view(self, node: Node) -> bool:
+        if len(node.outputs) != 1 or not node.inputs or not node.inputs[0]:
+            return False
+        root, source = self.values[node.inputs[0]]
+        made = view(node, source)
+        if made is None:
+            return False
+        self.values[node.outputs[0]] = (root, made)
+        return True
+
+    def _allocate_outputs(self, node: Node) -> None:
+        for name in node.outputs:
+            spec = self._dense_spec(name)
+            if name in self.graph.outputs and name not in self.graph.aliases:
+                feed = self.feeds.get(name)
+                root = self._root(name, "output", spec.nbytes, feed.align if feed else MAX_ALIGN)
+            else:
+                root = self._root(name, "arena", spec.nbytes)
+            self.values[name] = (root, View(spec, 0))
+
+    def spec(self, name: str) -> TensorSpec:
+        """Return a value's spec with the alignment that its address will have."""
+        root, seen = self.values[name]
+        nbytes = abs(seen.offset) * DTYPES[seen.spec.dtype].itemsize
+        align = min(self.aligns[root], nbytes & -nbytes if nbytes else MAX_ALIGN)
+        spec = seen.spec
+        return spec if spec.align == align else TensorSpec(
+            spec.dtype, spec.shape, spec.strides, align)
+
+    def _ref(self, name: str) -> BufferRef:
+        root, seen = self.values[name]
+        return BufferRef(root, seen.offset * DTYPES[seen.spec.dtype].itemsize)
+
+    def _add_step(self, node: Node, operands: Node) -> None:
+        specs = {name: self.spec(name) for name in present((*operands.inputs, *operands.outputs))}
+        problem = lower(operands, specs)
+        names = list(operands.inputs)
+        if len(problem.inputs) != len(names):
+            names = list(present(names))
+        if not accepts_strides(problem.op_type) and not all(
+                spec is None or spec.is_dense for spec in problem.inputs):
+            raise StrideMismatch(f"{problem.op_type} kernels take dense operands")
+        refs = [self._ref(name) if name and spec is not None else None
+                for name, spec in zip(names, problem.inputs, strict=True)]
+        refs += [self._ref(name) for name in operands.outputs[: len(problem.outputs)]]
+        self.steps.append(self._selected(node, problem, refs))
+
+    def _selected(self, node: Node, problem: Problem, refs: list[BufferRef | None]) -> _Draft:
+        if all(output.size == 0 for output in problem.outputs):
+            return _Draft(node, problem, None, (), refs)
+        try:
+            choice = selector.select(problem, self.device)
+        except NoKernelError as error:
+            error.add_note(f"while planning node {node.name!r} ({node.op})")
+            raise
+        records = tuple(launch_table.bind(problem, choice.variant, self.device))
+        draft = _Draft(node, problem, choice, records, refs)
+        workspace = max((record.workspace for record in records), default=0)
+        if workspace:
+            draft.workspace = self._root(f"{node.name}.workspace", "workspace", workspace)
+        return draft
+
+    def _with_dense_inputs(self, node: Node, strided: list[str]) -> Node:
+        renamed = {name: self._dense_copy(name) for name in strided}
+        inputs = tuple(renamed.get(name, name) for name in node.inputs)
+        return Node(node.op, node.name, inputs, node.outputs, node.attrs)
+
+    def _dense_copy(self, name: str) -> str:
+        if name not in self.copies:
+            copy = f"{name}.dense"
+            self.graph.types.setdefault(copy, self.graph.types[name])
+            spec = self._dense_spec(name)
+            root = self._root(copy, "arena", spec.nbytes)
+            self.values[copy] = (root, View(spec, 0))
+            self._copy(name, copy)
+            self.copies[name] = copy
+        return self.copies[name]
+
+    def _copy(self, source: str, target: str) -> None:
+        self._add_step(*[Node("IDENTITY", f"copy {source}", (source,), (target,))] * 2)
+
+    # -- outputs and memory -------------------------------------------------------------------
+
+    def finish(self) -> Plan:
+        """Copy what must be copied into outputs, lay the arena out, return the plan."""
+        outputs = {name: self._output_root(name) for name in dict.fromkeys(self.graph.outputs)}
+        offsets, arena_bytes, bound = self._lay_out()
+        roots = [Root(r.name, r.kind, r.nbytes, offsets.get(i, 0))
+                 for i, r in enumerate(self.roots)]
+        semaphores, steps = 0, []
+        for draft in self.steps:
+            words = max((record.semaphores for record in draft.records), default=0)
+            steps.append(Step(draft.node, draft.problem, draft.choice, draft.records,
+                              tuple(draft.refs),
+                              BufferRef(draft.workspace) if draft.workspace >= 0 else None,
+                              semaphores))
+            semaphores += -(-4 * words // _SEMAPHORE_ALIGN) * _SEMAPHORE_ALIGN
+        inputs = {name: self.values[name][0] for name in self.graph.inputs}
+        return Plan(self.graph, self.device, tuple(steps), tuple(roots), inputs, outputs,
+                    arena_bytes, bound, semaphores)
+
+    def _output_root(self, name: str) -> int:
+        """Return the root of a graph output, after a copy where the value lies elsewhere."""
+        root = self.values[name][0]
+        if name in self.graph.aliases:
+            target = self.values[self.graph.aliases[name]][0]
+            self._copy_to(name, target)
+            return target
+        if self.roots[root].kind == "output" and self.roots[root].name == name:
+            return root
+        target = self._root(name, "output", self._dense_spec(name).nbytes)
+        self._copy_to(name, target)
+        return target
+
+    def _copy_to(self, name: str, root: int) -> None:
+        target = f"{name}.out"
+        self.graph.types.setdefault(target, self.graph.types[name])
+        self.values[target] = (root, View(self._dense_spec(name), 0))
+        self._copy(name, target)
+
+    def _lay_out(self) -> tuple[dict[int, int], int, int]:
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
+        for index, draft in enumerate(self.steps):
+            used = [ref.root for ref in draft.refs if ref is not None]
+            used += [draft.workspace] if draft.workspace >= 0 else []
+            for root in used:
+                first.setdefault(root, index)
+                last[root] = index
+        mine = [i for i, r in enumerate(self.roots) if r.in_arena and i in first]
+        layout = plan_arena([Interval(self.roots[i].nbytes, first[i], last[i]) for i in mine])
+        return dict(zip(mine, layout.offsets, strict=True)), layout.nbytes, layout.live_bound
+
+
+__all__ = ["ALIGNMENT", "BufferRef", "Plan", "Root", "Step", "make_plan"]

@@ -1,0 +1,178 @@
+"""Checks of a problem against its operator, made before any kernel is chosen.
+
+They protect kernels from calls that would read or write out of bounds. Each raises the exception
+whose status code a plain launcher returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..errors import DtypeMismatch, MissingInput, ShapeMismatch, StrideMismatch
+from ..problem import Problem, TensorSpec
+from .schemas import KernelOp, kernel_op
+
+
+def check_problem(problem: Problem) -> None:
+    """Check presence, ranks, shapes and output strides of a problem.
+
+    Raises:
+        MissingInput, ShapeMismatch, DtypeMismatch, StrideMismatch.
+    """
+    op = kernel_op(problem.op_type)
+    for slot, spec in enumerate(problem.inputs):
+        if spec is None and not op.is_optional(slot):
+            raise MissingInput(f"{op.name} needs {op.input_name(slot)}",
+                               argument=op.input_name(slot), found="rank -1")
+    for index, output in enumerate(problem.outputs):
+        _check_output_strides(output, f"output {index}")
+    check = _CHECKS.get(op.name)
+    if check is not None:
+        check(problem, op)
+
+
+def check_pointers(problem: Problem, pointers: Sequence[int]) -> None:
+    """Check that every tensor that has elements has an address, a multiple of its item size.
+
+    Raises:
+        MissingInput: a null address. StrideMismatch: an address between two elements.
+    """
+    from ..contract import DTYPES
+
+    op = kernel_op(problem.op_type)
+    n_in = len(problem.inputs)
+    for slot, (spec, pointer) in enumerate(zip(problem.tensors, pointers, strict=True)):
+        if spec is None or spec.size == 0:
+            continue
+        name = op.input_name(slot) if slot < n_in else f"output {slot - n_in}"
+        if pointer == 0:
+            raise MissingInput(f"{op.name} got no address for {name}", argument=name, found=0,
+                               hint="An optional input that is absent has rank -1")
+        itemsize = DTYPES[spec.dtype].itemsize
+        if pointer % itemsize:
+            raise StrideMismatch(f"the address of {name} lies between two elements", argument=name,
+                                 found=hex(pointer), wanted=f"a multiple of {itemsize}")
+
+
+def _check_output_strides(spec: TensorSpec, name: str) -> None:
+    if spec.size <= 1:
+        return
+    order = sorted((abs(s), n) for s, n in zip(spec.strides, spec.shape, strict=True) if n > 1)
+    reach = 0
+    for stride, extent in order:
+        if stride <= reach:
+            raise StrideMismatch(f"elements of {name} overlap", argument=name,
+                                 found=f"shape {spec.shape} strides {spec.strides}",
+                                 wanted="one address per element")
+        reach += stride * (extent - 1)
+
+
+def _require(condition: bool, name: str, spec: TensorSpec, wanted: object) -> None:
+    if not condition:
+        raise ShapeMismatch(f"bad shape of {name}", argument=name, found=spec.shape, wanted=wanted)
+
+
+def _elementwise(problem: Problem, op: KernelOp) -> None:
+    shape = problem.outputs[0].shape
+    for index, spec in enumerate(problem.outputs):
+        _require(spec.shape == shape, f"output {index}", spec, shape)
+    for slot, operand in enumerate(problem.inputs):
+        if operand is not None:
+            _require(operand.shape == shape, op.input_name(slot), operand,
+                     f"{shape}, expanded by stride 0")
+    bundle = problem.attr_map["expr"]
+    n_inputs = getattr(bundle, "n_inputs", len(problem.inputs))
+    if n_inputs > len(problem.inputs):
+        raise MissingInput("the expression reads more inputs than there are", argument="expr",
+                           found=len(problem.inputs), wanted=n_inputs)
+
+
+def _gemm(problem: Problem, op: KernelOp) -> None:
+    a, b = problem.inputs[:2]
+    y = problem.outputs[0]
+    assert a is not None and b is not None
+    _require(len(y.shape) >= 2, "output 0", y, "at least 2 axes")
+    batch, (m, n) = y.shape[:-2], y.shape[-2:]
+    for name, spec in (("A", a), ("B", b)):
+        _require(len(spec.shape) >= 2 and spec.shape[:-2] == batch, name, spec,
+                 f"batch axes {batch} (expanded by stride 0) and a matrix")
+    a_rows, a_cols = _matrix(a, bool(problem.attr_map["trans_a"]))
+    b_rows, b_cols = _matrix(b, bool(problem.attr_map["trans_b"]))
+    _require(a_rows == m, "A", a, f"op(A) with {m} rows")
+    _require(b_cols == n, "B", b, f"op(B) with {n} columns")
+    _require(a_cols == b_rows, "B", b, f"op(B) with {a_cols} rows")
+    for slot, extra in enumerate(problem.inputs[2:], start=2):
+        if extra is not None:
+            _require(extra.shape == y.shape, op.input_name(slot), extra,
+                     f"{y.shape}, expanded by stride 0")
+
+
+def _matrix(spec: TensorSpec, transposed: bool) -> tuple[int, int]:
+    rows, cols = spec.shape[-2:]
+    return (cols, rows) if transposed else (rows, cols)
+
+
+def _row(problem: Problem, op: KernelOp) -> None:
+    x = problem.inputs[0]
+    assert x is not None
+    _require(len(x.shape) == 2, "x", x, "[rows, n]")
+    y = problem.outputs[0]
+    rows, n = x.shape
+    _require(y.size in (rows * n, rows), "output 0", y, f"{(rows, n)} or {(rows,)}")
+    for slot, spec in enumerate(problem.inputs[1:], start=1):
+        if spec is not None:
+            _require(spec.shape in ((n,), (rows, n)), op.input_name(slot), spec,
+                     f"{(n,)} or {(rows, n)}")
+
+
+def _concat(problem: Problem, op: KernelOp) -> None:
+    y = problem.outputs[0]
+    axis = problem.attr_map["axis"]
+    assert isinstance(axis, int)
+    total = 0
+    for slot, spec in enumerate(problem.inputs):
+        assert spec is not None
+        wanted = list(y.shape)
+        if len(spec.shape) == len(wanted):
+            wanted[axis] = spec.shape[axis]
+            total += spec.shape[axis]
+        _require(spec.shape == tuple(wanted), op.input_name(slot), spec, tuple(wanted))
+        if spec.dtype != y.dtype:
+            raise DtypeMismatch("CONCAT does not convert", argument=op.input_name(slot),
+                                found=spec.dtype, wanted=y.dtype)
+    _require(total == y.shape[axis], "output 0", y, f"extent {total} along axis {axis}")
+
+
+def _gather(problem: Problem, _op: KernelOp) -> None:
+    x, indices = problem.inputs
+    assert x is not None and indices is not None
+    axis = problem.attr_map["axis"]
+    assert isinstance(axis, int)
+    y = problem.outputs[0]
+    wanted = x.shape[:axis] + indices.shape + x.shape[axis + 1:]
+    _require(y.shape == wanted, "output 0", y, wanted)
+    if indices.dtype not in ("i32", "i64"):
+        raise DtypeMismatch("GATHER takes integer indices", argument="indices",
+                            found=indices.dtype, wanted="i32 or i64")
+
+
+def _conv(problem: Problem, _op: KernelOp) -> None:
+    x, w = problem.inputs[:2]
+    y = problem.outputs[0]
+    assert x is not None and w is not None
+    for name, spec in (("x", x), ("w", w), ("output 0", y)):
+        _require(len(spec.shape) == 4, name, spec, "4 axes")
+    group = problem.attr_map["group"]
+    assert isinstance(group, int)
+    _require(w.shape[1] * group == x.shape[1], "w", w, f"{x.shape[1]} // {group} input channels")
+    _require(y.shape[:2] == (x.shape[0], w.shape[0]), "output 0", y, (x.shape[0], w.shape[0]))
+
+
+_CHECKS: dict[str, Callable[[Problem, KernelOp], None]] = {
+    "ELEMENTWISE": _elementwise,
+    "GEMM_BIAS_ACT": _gemm,
+    "ROW": _row,
+    "CONCAT": _concat,
+    "GATHER": _gather,
+    "CONV2D": _conv,
+}

@@ -1,0 +1,62 @@
+"""Filling the address holes of launch records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .record import SEMAPHORES, WORKSPACE, LaunchRecord, TensorMapSpec
+
+EncodeMap = Callable[[TensorMapSpec, int], bytes]
+
+ARGS_ALIGN = 64
+
+
+class Args:
+    """The Args struct of one launch in memory that kernels can be launched from.
+
+    Attributes:
+        record: what it belongs to.
+        address: host address of the struct, a multiple of 64.
+    """
+
+    __slots__ = ("_bytes", "_encode", "_holes", "_maps", "_storage", "_words", "address", "record")
+
+    def __init__(self, record: LaunchRecord, encode: EncodeMap) -> None:
+        size = -(-max(len(record.args), 8) // 8) * 8
+        storage = np.zeros(size + ARGS_ALIGN, np.uint8)
+        start = -storage.ctypes.data % ARGS_ALIGN
+        self._storage: np.ndarray[Any, Any] = storage[start:start + size]
+        self._storage[: len(record.args)] = np.frombuffer(record.args, np.uint8)
+        self._bytes = self._storage.data
+        self._words = self._bytes.cast("Q")
+        self._holes = [(reloc.offset // 8, reloc.slot, reloc.addend) for reloc in record.relocs]
+        self._maps = record.tensor_maps
+        self._encode = encode
+        self.record = record
+        self.address: int = self._storage.ctypes.data
+
+    def patch(self, addresses: Sequence[int], workspace: int = 0, semaphores: int = 0) -> None:
+        """Write the addresses of buffers, workspace and semaphores; an absent buffer stays 0."""
+        words = self._words
+        for index, slot, addend in self._holes:
+            base = addresses[slot] if slot >= 0 else (
+                workspace if slot == WORKSPACE else semaphores)
+            words[index] = base + addend if base else 0
+        for spec in self._maps:
+            base = addresses[spec.slot] if spec.slot >= 0 else workspace
+            self._bytes[spec.offset:spec.offset + 128] = self._encode(spec, base + spec.addend)
+
+    def tobytes(self) -> bytes:
+        """Return the struct's bytes as patched last."""
+        return self._bytes[: len(self.record.args)].tobytes()
+
+
+def slots_of(record: LaunchRecord) -> frozenset[int]:
+    """Return the slots whose addresses the record's args depend on."""
+    return frozenset([*(r.slot for r in record.relocs), *(m.slot for m in record.tensor_maps)])
+
+
+__all__ = ["ARGS_ALIGN", "SEMAPHORES", "WORKSPACE", "Args", "EncodeMap", "slots_of"]

@@ -1,0 +1,105 @@
+"""Kernel-level operators: what a params block for each op_type holds, and in which order.
+
+These are fewer than the IR's operators: lowering turns SOFTMAX, LAYER_NORM and the reductions into
+ROW, every elementwise operator into ELEMENTWISE, and so on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..contract import REQUIRED, ActKind, AttrSpec
+from ..errors import Unsupported, near_matches
+
+_ACTS = tuple(kind.name.lower() for kind in ActKind)  # the index of a choice is its ActKind
+
+
+@dataclass(frozen=True, slots=True)
+class KernelOp:
+    """The call shape of one op_type.
+
+    Attributes:
+        name: "GEMM_BIAS_ACT".
+        inputs: input names in buffer order; "bias?" may be absent, "xs*" repeats and is last.
+        attrs: in params-block order.
+        max_outputs: how many outputs a problem may have.
+        doc: one line for docs/contract.md.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    attrs: tuple[AttrSpec, ...]
+    max_outputs: int = 1
+    doc: str = ""
+
+    def input_name(self, slot: int) -> str:
+        """Return the name of input slot; repeated inputs are numbered ("xs[2]")."""
+        last = len(self.inputs) - 1
+        if slot >= last and self.inputs[last].endswith("*"):
+            return f"{self.inputs[last][:-1]}[{slot - last}]"
+        return self.inputs[slot].rstrip("?") if slot <= last else f"input {slot}"
+
+    def is_optional(self, slot: int) -> bool:
+        """Whether input slot may be absent."""
+        return slot < len(self.inputs) and self.inputs[slot].endswith("?")
+
+    def accepts_inputs(self, n: int) -> bool:
+        """Whether a problem may have n input slots (absent ones counted)."""
+        required = sum(not name.endswith(("?", "*")) for name in self.inputs)
+        return n >= required and (n <= len(self.inputs) or self.inputs[-1].endswith("*"))
+
+
+_WINDOW = (
+    AttrSpec("strides", "ints", doc="step along height and width"),
+    AttrSpec("pads", "ints", doc="top, left, bottom, right"),
+    AttrSpec("dilations", "ints", doc="gap between window elements"),
+)
+_ACT = (
+    AttrSpec("act", "str", "none", _ACTS, "activation code"),
+    AttrSpec("leaky_slope", "float", 0.01, doc="slope of leaky_relu below zero"),
+)
+
+KERNEL_OPS: dict[str, KernelOp] = {
+    op.name: op
+    for op in (
+        KernelOp("ELEMENTWISE", ("xs*",), (AttrSpec("expr", "expr", REQUIRED),), 8,
+                 "outputs = expr(inputs); inputs are expanded to the output shape by stride 0"),
+        KernelOp("GEMM_BIAS_ACT", ("A", "B", "bias?", "C?", "extras*"), (
+            AttrSpec("trans_a", "bool", False),
+            AttrSpec("trans_b", "bool", False),
+            AttrSpec("alpha", "float", 1.0),
+            AttrSpec("beta", "float", 1.0),
+            *_ACT,
+            AttrSpec("epilogue", "expr", None, doc="0: built from alpha, beta and act"),
+        ), doc="act(alpha * op(A) op(B) + beta * C + bias), or epilogue(acc, bias, C, extras)"),
+        KernelOp("ROW", ("x", "extras*"), (AttrSpec("row", "expr", REQUIRED),),
+                 doc="a row operator over the last axis of x [rows, n]"),
+        KernelOp("CONCAT", ("xs*",), (AttrSpec("axis", "int", REQUIRED),),
+                 doc="inputs side by side along axis"),
+        KernelOp("GATHER", ("x", "indices"), (AttrSpec("axis", "int", 0),),
+                 doc="slices of x along axis; a negative index counts from the end"),
+        KernelOp("CONV2D", ("x", "w", "bias?", "extras*"),
+                 (*_WINDOW, AttrSpec("group", "int", 1), *_ACT, AttrSpec("epilogue", "expr", None)),
+                 doc="x NCHW, w OIHW"),
+        KernelOp("POOL2D", ("x",), (
+            AttrSpec("kind", "str", "max", ("max", "avg")),
+            AttrSpec("kernel_shape", "ints", REQUIRED),
+            *_WINDOW,
+            AttrSpec("count_include_pad", "bool", False),
+        ), doc="windows over the last two axes of x NCHW"),
+        KernelOp("LAB_NORMALIZE_SUM", ("x",), (),
+                 doc="x / sum(x) in two launches: workspace, semaphores and a tensor map"),
+    )
+}
+
+
+def kernel_op(name: str) -> KernelOp:
+    """Return the schema of an op_type.
+
+    Raises:
+        Unsupported: there is no such kernel-level operator.
+    """
+    if name not in KERNEL_OPS:
+        raise Unsupported("no such kernel-level operator", argument="op_type", found=repr(name),
+                          wanted=", ".join(KERNEL_OPS), hint=near_matches(name, KERNEL_OPS))
+    return KERNEL_OPS[name]

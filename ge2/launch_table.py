@@ -1,0 +1,212 @@
+"""The launch table: kernel name -> launcher, capability scores, binding, last error.
+
+`ge2_launch_<name>(bufs, n, stream) -> int` is an attribute of this module for every registered
+kernel. Registry name == launch-table key. Nothing here knows of graphs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .compiler.kernels import registry
+from .contract import Status, status_of
+from .errors import Ge2Error, Invalid, Unsupported, near_matches
+from .evidence.device import DeviceProfile
+from .launch.check import check_problem
+from .launch.params import decode_params, encode_params
+from .launch.record import LaunchRecord
+from .launch.rule import LAUNCH_RULES
+from .problem import Problem
+
+if TYPE_CHECKING:
+    from .compiler.kernels.metadata import Variant
+    from .runtime.device import Device
+
+Launcher = Callable[[Sequence[int], int, int], int]
+
+PREFIX = "ge2_launch_"
+MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_THREADS = 1024
+
+_scores: dict[str, int] = {}
+_thread = threading.local()
+
+
+@dataclass(frozen=True, slots=True)
+class LastError:
+    """Why the calling thread's last launcher call failed.
+
+    Attributes:
+        status: what the launcher returned.
+        message: the whole sentence.
+        argument, found, wanted: what was wrong, what was given, what would do.
+    """
+
+    status: Status
+    message: str
+    argument: str
+    found: object
+    wanted: object
+
+
+def last_error() -> LastError | None:
+    """Return why this thread's last launcher call failed; None after a success."""
+    error: Ge2Error | None = getattr(_thread, "error", None)
+    if error is None:
+        return None
+    return LastError(status_of(error), str(error), error.argument, error.found, error.wanted)
+
+
+def record_error(error: Ge2Error | None) -> None:
+    """Set what last_error() tells; for launchers."""
+    _thread.error = error
+
+
+def raise_for_status(status: int) -> None:
+    """Raise the exception behind a launcher's status; nothing for 0.
+
+    Raises:
+        Ge2Error: the subclass that the status maps to.
+    """
+    if status == Status.OK:
+        return
+    error: Ge2Error | None = getattr(_thread, "error", None)
+    if error is None:
+        from .contract import STATUS_EXCEPTIONS
+
+        raise STATUS_EXCEPTIONS[Status(status)]("a launcher failed in another thread")
+    raise error
+
+
+# -- capability -----------------------------------------------------------------------------------
+
+
+def query_capability(key: str, device: DeviceProfile | None = None) -> int:
+    """Return the score of "<OPTYPE>__<KERNEL_NAME>"; 0 for what the device cannot run.
+
+    Args:
+        key: operator type and kernel name.
+        device: the device in question; None means the current GPU, or on a machine without one
+            the declared score, since the emulator runs every kernel.
+    """
+    op_type, _, name = key.partition("__")
+    try:
+        kernel = registry.get(name)
+    except Ge2Error:
+        return 0
+    if kernel.op_type != op_type:
+        return 0
+    profile = device or _current_profile()
+    if profile is not None and not kernel.runs_on(profile.arch):
+        return 0
+    return _scores.get(key, kernel.score)
+
+
+def set_capability(key: str, score: int) -> None:
+    """Change a score for this process; the kernel's metadata holds the lasting one.
+
+    Raises:
+        Unsupported: the key names no registered kernel.
+    """
+    op_type, _, name = key.partition("__")
+    if registry.get(name).op_type != op_type:
+        raise Unsupported("no such capability", argument="key", found=key,
+                          wanted=f"{registry.get(name).op_type}__{name}")
+    _scores[key] = score
+
+
+def _current_profile() -> DeviceProfile | None:
+    from .runtime import driver
+
+    if not driver.is_available():
+        return None
+    from .runtime.device import default_index, probe
+
+    return probe(driver.current_device() or default_index())
+
+
+# -- binding --------------------------------------------------------------------------------------
+
+
+def bind(problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
+    """Return the launches that solve a problem with a kernel variant; [] for empty outputs.
+
+    Raises:
+        MissingInput, ShapeMismatch, StrideMismatch, DtypeMismatch: the problem is not well formed.
+        Unsupported: the launch exceeds what the device takes.
+    """
+    check_problem(problem)
+    if all(output.size == 0 for output in problem.outputs):
+        return []
+    records = LAUNCH_RULES[variant.kernel.launch].bind(problem, variant, device)
+    for record in records:
+        _check_limits(record, variant, device)
+    return [record for record in records if all(record.grid)]
+
+
+def _check_limits(record: LaunchRecord, variant: Variant, device: DeviceProfile) -> None:
+    threads = record.block[0] * record.block[1] * record.block[2]
+    if not 0 < threads <= MAX_THREADS:
+        raise Unsupported(f"{variant.id} asks for a bad block", argument="block",
+                          found=record.block, wanted=f"at most {MAX_THREADS} threads")
+    if any(extent > limit for extent, limit in zip(record.grid, MAX_GRID, strict=True)):
+        raise Unsupported(f"{variant.id} needs a larger grid than there is", argument="grid",
+                          found=record.grid, wanted=f"at most {MAX_GRID}")
+    if record.smem > device.smem_per_block:
+        raise Unsupported(f"{variant.id} needs more shared memory than {device.name} has",
+                          argument="smem", found=record.smem,
+                          wanted=f"at most {device.smem_per_block}")
+
+
+# -- launchers ------------------------------------------------------------------------------------
+
+
+def launcher(name: str, device: Device | None = None) -> Launcher:
+    """Return ge2_launch_<name>.
+
+    The launcher takes (bufs, n, stream): n integers (device addresses of inputs and outputs, then
+    the host address of the params block) and a raw cudaStream_t (0 = default). It returns 0 or a
+    negative Status and never raises; last_error() tells more. It launches on the calling thread's
+    current device, GE2_DEVICE where there is none.
+
+    Args:
+        name: registry name of the kernel.
+        device: where to launch instead (an EmulatedDevice takes host addresses).
+
+    Raises:
+        Unsupported: no such kernel.
+    """
+    from .runtime.launcher import PlainLauncher
+
+    return PlainLauncher(registry.get(name), device)
+
+
+def names() -> list[str]:
+    """Return the keys of the table."""
+    return [kernel.name for kernel in registry.all_kernels()]
+
+
+_launchers: dict[tuple[str, Any], Launcher] = {}
+
+
+def __getattr__(attribute: str) -> Launcher:
+    name = attribute.removeprefix(PREFIX)
+    if name == attribute:
+        raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}")
+    try:
+        kernel = registry.get(name)
+    except Ge2Error:
+        near = near_matches(name, names())
+        raise AttributeError(f"no kernel {name!r} in the launch table; {near}") from None
+    key = (name, kernel)
+    if key not in _launchers:
+        _launchers[key] = launcher(name)
+    return _launchers[key]
+
+
+__all__ = ["Invalid", "LastError", "bind", "decode_params", "encode_params", "last_error",
+           "launcher", "names", "query_capability", "raise_for_status", "record_error",
+           "set_capability"]

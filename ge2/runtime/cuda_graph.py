@@ -1,0 +1,74 @@
+"""Executable CUDA graphs built explicitly from launch records, with updatable nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import LaunchFailed
+from . import driver
+from .driver import Launch, check
+
+
+class KernelGraph:
+    """A chain of kernel nodes in record order; arguments can be changed after instantiation.
+
+    Args:
+        launches: in order, patched with the first addresses. Their Args blocks stay in use.
+    """
+
+    __slots__ = ("_api", "_exec", "_graph", "_launches", "_nodes", "_params")
+
+    def __init__(self, launches: Sequence[Launch]) -> None:
+        self._api = driver.api()
+        self._launches = launches
+        self._params = [launch.node_params() for launch in launches]
+        self._graph = check(self._api.cuGraphCreate(0))
+        self._nodes: list[Any] = []
+        self._exec: Any = None
+        for launch, params in zip(launches, self._params, strict=True):
+            self._add(launch, params)
+        self._exec = check(self._api.cuGraphInstantiate(self._graph, 0), "instantiating a graph")
+
+    def _add(self, launch: Launch, params: Any) -> None:
+        api, record = self._api, launch.record
+        before = self._nodes[-1:]
+        programmatic = record.pdl and before
+        what = f"adding {record.kernel.entry} to a graph"
+        node = check(api.cuGraphAddKernelNode(
+            self._graph, None if programmatic else before or None,
+            0 if programmatic else len(before), params), what)
+        if programmatic:
+            edge = api.CUgraphEdgeData()
+            edge.type = api.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
+            edge.from_port = api.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
+            add = getattr(api, "cuGraphAddDependencies_v2", api.cuGraphAddDependencies)
+            check(add(self._graph, before, [node], [edge], 1), what)
+        if record.cluster != (1, 1, 1):
+            kind = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            check(api.cuGraphKernelNodeSetAttribute(
+                node, kind, driver.cluster_value(record.cluster)), what)
+        self._nodes.append(node)
+
+    def update(self, index: int) -> None:
+        """Give node index the arguments that its Launch was patched with last."""
+        (status,) = self._api.cuGraphExecKernelNodeSetParams(
+            self._exec, self._nodes[index], self._params[index])
+        if status:
+            raise LaunchFailed(f"updating {self._launches[index].record.kernel.entry} in a graph "
+                               f"failed: {status.name}")
+
+    def launch(self, stream: int) -> None:
+        """Run all nodes on a stream."""
+        (status,) = self._api.cuGraphLaunch(self._exec, stream)
+        if status:
+            raise LaunchFailed(f"launching a graph of {len(self._nodes)} kernels failed: "
+                               f"{status.name}")
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __del__(self) -> None:
+        if self._exec is not None:
+            self._api.cuGraphExecDestroy(self._exec)
+        self._api.cuGraphDestroy(self._graph)

@@ -1,0 +1,360 @@
+"""CUDA driver calls through cuda-bindings: the only module that imports it.
+
+Handles (streams, functions, events, graphs) are plain integers at this module's surface. A failed
+call raises LaunchFailed or OutOfMemory with the driver's own words.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+
+from ..errors import EnvironmentUnusable, LaunchFailed, OutOfMemory
+from ..launch.patch import Args
+from ..launch.record import LaunchRecord, TensorMapSpec
+
+STATIC_SMEM_LIMIT = 48 << 10
+TENSOR_MAPS_KEPT = 4096
+
+_INSTALL = "Install with: pip install 'ge2[cuda13]'"
+
+
+@cache
+def api() -> Any:
+    """Return the initialised cuda.bindings.driver module.
+
+    Raises:
+        EnvironmentUnusable: no cuda-bindings, no NVIDIA driver or no GPU.
+    """
+    try:
+        from cuda.bindings import driver
+    except ImportError as error:
+        raise EnvironmentUnusable(f"cuda-bindings cannot be imported ({error})",
+                                  hint=_INSTALL) from error
+    try:
+        (status,) = driver.cuInit(0)
+    except RuntimeError as error:  # the driver library is not on this machine
+        raise EnvironmentUnusable(f"there is no usable NVIDIA driver ({error})",
+                                  hint="Use --backend cpu or emulate") from error
+    if status:
+        raise EnvironmentUnusable(f"the NVIDIA driver does not start ({status.name})",
+                                  hint="Use --backend cpu or emulate")
+    return driver
+
+
+def is_available() -> bool:
+    """Return whether there is a driver with at least one GPU."""
+    try:
+        return device_count() > 0
+    except EnvironmentUnusable:
+        return False
+
+
+def device_count() -> int:
+    """Return the number of visible GPUs."""
+    return int(check(api().cuDeviceGetCount()))
+
+
+def check(result: tuple[Any, ...], what: str = "") -> Any:
+    """Return the values of a driver call.
+
+    Raises:
+        OutOfMemory, LaunchFailed: the call failed; the message names what and the driver's text.
+    """
+    status = result[0]
+    if status:
+        _fail(status, what)
+    return result[1] if len(result) == 2 else result[1:]
+
+
+def _fail(status: Any, what: str) -> None:
+    driver = api()
+    text = driver.cuGetErrorString(status)[1]
+    message = f"{what or 'a CUDA call'} failed: {status.name}"
+    detail = text.decode() if text else ""
+    if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+        raise OutOfMemory(message, hint=detail)
+    raise LaunchFailed(message, hint=detail)
+
+
+@cache
+def primary_context(index: int) -> Any:
+    """Return the primary context of a device, the one that cupy and torch use too."""
+    return check(api().cuDevicePrimaryCtxRetain(check(api().cuDeviceGet(index))),
+                 f"opening GPU {index}")
+
+
+def current_context() -> int:
+    """Return the calling thread's context, 0 for none."""
+    return int(check(api().cuCtxGetCurrent()))
+
+
+@contextmanager
+def on_device(index: int) -> Iterator[None]:
+    """Make a device's primary context current for the block."""
+    previous = enter_device(index)
+    try:
+        yield
+    finally:
+        leave_device(previous)
+
+
+def enter_device(index: int) -> int | None:
+    """Make a device current and return what leave_device needs to restore the previous one."""
+    context = primary_context(index)
+    found = current_context()
+    if found == int(context):
+        return None
+    check(api().cuCtxSetCurrent(context))
+    return found
+
+
+def leave_device(previous: int | None) -> None:
+    """Undo enter_device."""
+    if previous is not None:
+        check(api().cuCtxSetCurrent(api().CUcontext(previous)))
+
+
+def current_device() -> int | None:
+    """Return the device of the calling thread's context, None for none."""
+    return int(check(api().cuCtxGetDevice())) if current_context() else None
+
+
+def pointer_device(address: int) -> int | None:
+    """Return the device that an address lives on; None for host memory."""
+    driver = api()
+    kind = driver.CUpointer_attribute
+    status, memory = driver.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)
+    if status or int(memory) != int(driver.CUmemorytype.CU_MEMORYTYPE_DEVICE):
+        return None
+    ordinal = driver.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address)
+    return int(check(ordinal))
+
+
+# -- streams, events, memory ----------------------------------------------------------------------
+
+
+def stream_create() -> int:
+    """Return a new stream that does not synchronise with stream 0."""
+    flags = api().CUstream_flags.CU_STREAM_NON_BLOCKING
+    return int(check(api().cuStreamCreate(flags)))
+
+
+def stream_synchronize(stream: int) -> None:
+    """Wait for a stream; an earlier kernel's fault surfaces here."""
+    check(api().cuStreamSynchronize(stream), "waiting for the stream")
+
+
+def is_capturing(stream: int) -> bool:
+    """Return whether a stream is being captured into a graph."""
+    driver = api()
+    status, state = driver.cuStreamIsCapturing(stream)
+    if status:
+        _fail(status, "asking whether the stream is capturing")
+    return int(state) == int(driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE)
+
+
+def captured_graph(stream: int) -> tuple[int, Any]:
+    """Return (capture id, graph) of a capturing stream."""
+    values = check(api().cuStreamGetCaptureInfo(stream), "reading the capture")
+    return int(values[1]), values[2]
+
+
+@contextmanager
+def relaxed_capture() -> Iterator[None]:
+    """Allow calls in this thread that a capture in progress would forbid (allocation)."""
+    driver = api()
+    mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    previous = check(driver.cuThreadExchangeStreamCaptureMode(mode))
+    try:
+        yield
+    finally:
+        check(driver.cuThreadExchangeStreamCaptureMode(previous))
+
+
+def event_create() -> int:
+    """Return an event without timing."""
+    return int(check(api().cuEventCreate(api().CUevent_flags.CU_EVENT_DISABLE_TIMING)))
+
+
+def event_record(event: int, stream: int) -> None:
+    """Record the point that stream has been given work up to."""
+    check(api().cuEventRecord(event, stream), "recording an event")
+
+
+def event_done(event: int) -> bool:
+    """Return whether the work before the event is finished."""
+    (status,) = api().cuEventQuery(event)
+    if status == api().CUresult.CUDA_ERROR_NOT_READY:
+        return False
+    if status:
+        _fail(status, "querying an event")
+    return True
+
+
+def stream_wait(stream: int, event: int) -> None:
+    """Make a stream wait for an event on the device."""
+    check(api().cuStreamWaitEvent(stream, event, 0), "waiting for an event")
+
+
+def allocate(nbytes: int) -> int:
+    """Return the address of new device memory (256-byte aligned)."""
+    with relaxed_capture():
+        return int(check(api().cuMemAlloc(max(nbytes, 1)), f"allocating {nbytes} bytes"))
+
+
+def free(address: int) -> None:
+    """Release memory; waits for the device."""
+    check(api().cuMemFree(address), "freeing memory")
+
+
+def release_quietly(address: int) -> None:
+    """Free memory from a finaliser: a dead context or driver is no news there."""
+    driver = api()
+    with relaxed_capture():
+        driver.cuMemFree(address)
+
+
+def fill_zero(address: int, nbytes: int) -> None:
+    """Set memory to zero, finished on return; allowed while another stream is capturing."""
+    with relaxed_capture():
+        stream = stream_create()
+        check(api().cuMemsetD8Async(address, 0, nbytes, stream), "clearing memory")
+        stream_synchronize(stream)
+        check(api().cuStreamDestroy(stream))
+
+
+def copy_async(target: int, source: int, nbytes: int, stream: int) -> None:
+    """Copy between any two addresses (host or device) on a stream."""
+    check(api().cuMemcpyAsync(target, source, nbytes, stream), f"copying {nbytes} bytes")
+
+
+# -- launching ------------------------------------------------------------------------------------
+
+
+def function(handle: int, smem: int) -> Any:
+    """Return a launchable CUfunction that may use smem bytes of dynamic shared memory."""
+    driver = api()
+    made = driver.CUfunction(handle)
+    if smem > STATIC_SMEM_LIMIT:
+        kind = driver.CUfunction_attribute
+        check(driver.cuFuncSetAttribute(
+            made, kind.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, smem),
+            f"reserving {smem} bytes of shared memory")
+    return made
+
+
+class Launch:
+    """A record with its function, its Args and a reused launch configuration.
+
+    Not to be used by two threads at once: patch and launch share the Args.
+    """
+
+    __slots__ = ("_api", "_config", "_function", "_name", "_params", "_pointer", "_stream", "args",
+                 "record")
+
+    def __init__(self, record: LaunchRecord, handle: int) -> None:
+        self.record = record
+        self.args = Args(record, encode_tensor_map)
+        self._api = api()
+        self._name = record.kernel.entry
+        self._function = function(handle, record.smem)
+        self._pointer = (ctypes.c_void_p * 1)(self.args.address)
+        self._params = ctypes.addressof(self._pointer)
+        self._config = _config(record)
+        self._stream = 0
+
+    def __call__(self, stream: int) -> None:
+        """Launch with the addresses patched last."""
+        if stream != self._stream:
+            self._config.hStream = self._api.CUstream(stream)
+            self._stream = stream
+        (status,) = self._api.cuLaunchKernelEx(self._config, self._function, self._params, 0)
+        if status:
+            _fail(status, f"launching {self._name}")
+
+    def node_params(self) -> Any:
+        """Return graph-node parameters that read the same Args."""
+        record, params = self.record, self._api.CUDA_KERNEL_NODE_PARAMS()
+        params.func = self._function
+        params.gridDimX, params.gridDimY, params.gridDimZ = record.grid
+        params.blockDimX, params.blockDimY, params.blockDimZ = record.block
+        params.sharedMemBytes = record.smem
+        params.kernelParams = self._params
+        params.extra = 0
+        return params
+
+
+def _config(record: LaunchRecord) -> Any:
+    driver = api()
+    config = driver.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = record.grid
+    config.blockDimX, config.blockDimY, config.blockDimZ = record.block
+    config.sharedMemBytes = record.smem
+    config.hStream = driver.CUstream(0)
+    kinds = driver.CUlaunchAttributeID
+    attrs = []
+    if record.cluster != (1, 1, 1):
+        attr = driver.CUlaunchAttribute()
+        attr.id = kinds.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        attr.value = cluster_value(record.cluster)
+        attrs.append(attr)
+    if record.pdl:
+        attr = driver.CUlaunchAttribute()
+        attr.id = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        value = driver.CUlaunchAttributeValue()
+        value.programmaticStreamSerializationAllowed = 1
+        attr.value = value
+        attrs.append(attr)
+    config.attrs = attrs
+    config.numAttrs = len(attrs)
+    return config
+
+
+def cluster_value(cluster: tuple[int, int, int]) -> Any:
+    """Return the launch-attribute value of a cluster size."""
+    value = api().CUlaunchAttributeValue()
+    value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = cluster
+    return value
+
+
+# -- tensor maps ----------------------------------------------------------------------------------
+
+_MAP_DTYPES = {"f32": "FLOAT32", "f16": "FLOAT16", "bf16": "BFLOAT16", "f64": "FLOAT64",
+               "i32": "INT32", "i64": "INT64", "u8": "UINT8", "i8": "UINT8", "bool": "UINT8"}
+
+
+def encode_tensor_map(spec: TensorMapSpec, address: int) -> bytes:
+    """Return the 128 bytes of a TMA descriptor; recent ones are kept.
+
+    Raises:
+        LaunchFailed: the driver refuses the combination (alignment of address or strides, box).
+    """
+    return _encode(spec.dtype, spec.dims, spec.strides, spec.box, spec.swizzle, address)
+
+
+@lru_cache(TENSOR_MAPS_KEPT)
+def _encode(dtype: str, dims: Sequence[int], strides: Sequence[int], box: Sequence[int],
+            swizzle: int, address: int) -> bytes:
+    driver = api()
+    swizzles = driver.CUtensorMapSwizzle
+    kind = getattr(driver.CUtensorMapDataType,
+                   f"CU_TENSOR_MAP_DATA_TYPE_{_MAP_DTYPES[dtype]}")
+    mode = getattr(swizzles, f"CU_TENSOR_MAP_SWIZZLE_{f'{swizzle}B' if swizzle else 'NONE'}")
+    made = check(driver.cuTensorMapEncodeTiled(
+        kind, len(dims), address, _u64(dims), _u64(strides),
+        [driver.cuuint32_t(v) for v in box], [driver.cuuint32_t(1)] * len(dims),
+        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE, mode,
+        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+        f"encoding a tensor map of {dtype} dims {dims} strides {strides} box {box}")
+    return np.array([int(word) for word in made.opaque], np.uint64).tobytes()
+
+
+def _u64(values: Sequence[int]) -> list[Any]:
+    return [api().cuuint64_t(v) for v in values]

@@ -1,0 +1,185 @@
+"""Plain launchers: `ge2_launch_<name>(bufs, n, stream) -> int`.
+
+A call looks up the params block's bytes and the alignment class of the addresses; on a hit the
+addresses are patched into ready launches. All of a thread's launches are its own, so that two
+threads never share an Args block.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import struct
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import launch_table
+from ..compiler.kernels import registry, selector
+from ..compiler.kernels.metadata import KernelInfo
+from ..contract import TRAILER_DTYPE, Status, status_of
+from ..errors import DeviceMismatch, Ge2Error, Invalid, LaunchFailed
+from ..launch.check import check_pointers
+from ..launch.params import check_header, decode_params
+from ..launch.record import LaunchRecord
+from ..problem import Problem
+from . import driver
+from .device import Device, Unit, cuda_device, default_index
+from .memory import SCRATCH
+
+logger = logging.getLogger(__name__)
+
+CALLS_KEPT = 1024
+POINTERS_KEPT = 4096
+_TRAILER = struct.Struct("<QQQ")
+_NO_SCRATCH = bytes(TRAILER_DTYPE.itemsize)
+
+
+@dataclass(slots=True)
+class _Call:
+    """A params block bound on one device for one alignment class."""
+
+    units: list[Unit]
+    workspace: int
+    semaphores: int
+    problem: Problem
+    used: tuple[bool, ...]
+    known: set[int] = field(default_factory=set)
+
+
+class PlainLauncher:
+    """The launcher of one kernel; see launch_table.launcher."""
+
+    def __init__(self, kernel: KernelInfo, device: Device | None = None) -> None:
+        self.kernel = kernel
+        self.__name__ = f"{launch_table.PREFIX}{kernel.name}"
+        self._device = device
+        self._thread = threading.local()
+
+    def __call__(self, bufs: Sequence[int], n: int, stream: int = 0) -> int:
+        """Launch; return 0 or a negative status, never raise."""
+        try:
+            self._launch(bufs, n, stream)
+        except Ge2Error as error:
+            launch_table.record_error(error)
+            return int(status_of(error))
+        except MemoryError as error:
+            return _unexpected(error, Status.OUT_OF_MEMORY)
+        except Exception as error:  # the contract: a bad call is a status, whatever it trips over
+            logger.debug("unexpected failure in %s", self.__name__, exc_info=True)
+            return _unexpected(error, Status.INVALID)
+        launch_table.record_error(None)
+        return 0
+
+    def _launch(self, bufs: Sequence[int], n: int, stream: int) -> None:
+        if len(bufs) != n or n < 2:
+            raise Invalid("n does not count the buffers", argument="n", found=n,
+                          wanted=f"{len(bufs)}: inputs, outputs and the params block")
+        device = self._device or _current_device()
+        address = bufs[-1]
+        size, _, _ = check_header(address, n - 1)
+        block = ctypes.string_at(address, size)
+        aligns = _aligns(bufs, n)
+        key = (block[:-_TRAILER.size], aligns, device.index, registry.generation())
+        calls = self._calls()
+        call = calls.get(key)
+        if call is None:
+            with device.active():
+                call = self._bind(address, n, aligns, device)
+            calls[key] = call
+            if len(calls) > CALLS_KEPT:
+                calls.popitem(last=False)
+        elif len(calls) > CALLS_KEPT // 2:
+            calls.move_to_end(key)
+        _check_owner(call, bufs, device)
+        if call.units:
+            _run(call, bufs, block[-_TRAILER.size:], stream, device)
+
+    def _calls(self) -> OrderedDict[Any, _Call]:
+        calls: OrderedDict[Any, _Call] | None = getattr(self._thread, "calls", None)
+        if calls is None:
+            calls = self._thread.calls = OrderedDict()
+        return calls
+
+    def _bind(self, address: int, n: int, aligns: Sequence[int], device: Device) -> _Call:
+        problem, _ = decode_params(address, self.kernel.op_type, n - 1, aligns)
+        choice = selector.select(problem, device.profile, kernels=[self.kernel])
+        records = launch_table.bind(problem, choice.variant, device.profile)
+        used = tuple(spec is not None and spec.size > 0 for spec in problem.tensors)
+        return _Call(device.prepare(records) if records else [],
+                     max((r.workspace for r in records), default=0),
+                     _semaphore_words(records), problem, used)
+
+
+def _semaphore_words(records: Sequence[LaunchRecord]) -> int:
+    """Return the semaphore words of one bind: its records share them."""
+    return max((record.semaphores for record in records), default=0)
+
+
+def _aligns(bufs: Sequence[int], n: int) -> tuple[int, ...]:
+    """Return the largest power of two up to 16 that divides each address."""
+    joined = 0
+    for address in bufs[:n - 1]:
+        joined |= address
+    if not joined & 15:
+        return (16,) * (n - 1)
+    return tuple(min(16, address & -address) if address else 16 for address in bufs[:n - 1])
+
+
+def _current_device() -> Device:
+    index = driver.current_device()
+    return cuda_device(default_index() if index is None else index)
+
+
+def _check_owner(call: _Call, bufs: Sequence[int], device: Device) -> None:
+    known = call.known
+    for slot, used in enumerate(call.used):
+        address = bufs[slot]
+        if not used or address in known:
+            continue
+        check_pointers(call.problem, bufs[:-1])
+        if not device.owns(address):
+            raise DeviceMismatch(f"buffer {slot} is not memory of GPU {device.index}",
+                                 argument=f"bufs[{slot}]", found=hex(address),
+                                 wanted=f"device memory of {device.profile.name}")
+        if len(known) >= POINTERS_KEPT:
+            known.clear()
+        known.add(address)
+
+
+def _run(call: _Call, bufs: Sequence[int], trailer: bytes, stream: int, device: Device) -> None:
+    workspace, semaphores = 0, 0
+    if call.workspace or call.semaphores:
+        workspace, semaphores = _scratch(call, trailer, stream, device)
+    previous = driver.enter_device(device.index) if device.kind == "cuda" else None
+    try:
+        for unit in call.units:
+            unit.args.patch(bufs, workspace, semaphores)
+            unit(stream)
+    except LaunchFailed:
+        SCRATCH.forget(device, stream)
+        raise
+    finally:
+        driver.leave_device(previous)
+
+
+def _scratch(call: _Call, trailer: bytes, stream: int, device: Device) -> tuple[int, int]:
+    """Return workspace and semaphore addresses: the caller's where given, else ge2's."""
+    workspace, size, semaphores = (0, 0, 0) if trailer == _NO_SCRATCH else _TRAILER.unpack(trailer)
+    if workspace and size < call.workspace:
+        raise Invalid("the workspace is too small", argument="workspace_size", found=size,
+                      wanted=call.workspace)
+    own_workspace, own_semaphores = SCRATCH.get(
+        device, stream, 0 if workspace else call.workspace, 0 if semaphores else call.semaphores)
+    return workspace or own_workspace, semaphores or own_semaphores
+
+
+def _unexpected(error: Exception, status: Status) -> int:
+    from ..contract import STATUS_EXCEPTIONS
+
+    wrapped = STATUS_EXCEPTIONS[status](f"bad call: {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    launch_table.record_error(wrapped)
+    return int(status)

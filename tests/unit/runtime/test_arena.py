@@ -1,0 +1,53 @@
+"""The memory plan: buffers in use together never overlap, and the arena stays near its bound."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ge2.compiler.arena import ALIGNMENT, Interval, live_bound, plan_arena
+
+intervals = st.lists(
+    st.builds(lambda size, first, length: Interval(size, first, first + length),
+              st.integers(0, 5000), st.integers(0, 12), st.integers(0, 6)),
+    max_size=14)
+
+
+@given(intervals)
+def test_buffers_alive_together_never_overlap(buffers: list[Interval]) -> None:
+    layout = plan_arena(buffers)
+    for i, a in enumerate(buffers):
+        assert layout.offsets[i] % ALIGNMENT == 0
+        assert layout.offsets[i] + a.nbytes <= layout.nbytes
+        for j, b in enumerate(buffers[:i]):
+            if a.first <= b.last and b.first <= a.last and a.nbytes and b.nbytes:
+                assert (layout.offsets[i] + a.nbytes <= layout.offsets[j]
+                        or layout.offsets[j] + b.nbytes <= layout.offsets[i])
+
+
+@given(intervals)
+def test_bound_is_the_largest_sum_alive(buffers: list[Interval]) -> None:
+    sums = [sum(-(-b.nbytes // 256) * 256 for b in buffers if b.first <= t <= b.last)
+            for t in range(20)]
+    assert live_bound(buffers) == max(sums)
+    assert plan_arena(buffers).nbytes >= live_bound(buffers)
+
+
+def test_a_chain_takes_two_buffers() -> None:
+    chain = [Interval(1000, step, step + 1) for step in range(10)]
+    assert plan_arena(chain).nbytes == 2 * 1024
+
+
+def test_a_residual_network_stays_within_a_tenth_of_the_bound() -> None:
+    """Blocks of a wide hidden layer with a residual that lives across it, sizes as in a MLP."""
+    buffers = []
+    for block in range(12):
+        start = 4 * block
+        buffers += [Interval(768_000, start, start + 4), Interval(3_072_000, start + 1, start + 2),
+                    Interval(768_000, start + 2, start + 3), Interval(12_000, start, start + 1)]
+    layout = plan_arena(buffers)
+    assert layout.nbytes <= 1.1 * layout.live_bound
+
+
+def test_nothing_takes_nothing() -> None:
+    assert plan_arena([]).nbytes == 0
