@@ -1,0 +1,224 @@
+"""From graph nodes to kernel-level problems: few operator types on strided operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from ...contract import DTYPES, ActKind
+from ...errors import StrideMismatch, Unsupported
+from ...problem import Problem, TensorSpec
+from .. import opdefs
+from ..ir.expr import Expr, ExprBundle, cast, input
+from ..ir.nodes import Node, TensorType
+from ..opdefs.activations import ACTIVATIONS
+from ..opdefs.elementwise import formulas
+from ..opdefs.shapes import spatial, window_pads
+from .strides import expand
+
+Specs = Sequence[TensorSpec | None]
+Ints = tuple[int, ...]
+
+_STRIDED = {"ELEMENTWISE": True, "GEMM_BIAS_ACT": True, "ROW": True, "CONCAT": True,
+            "GATHER": False, "CONV2D": False, "POOL2D": False}
+
+
+def accepts_strides(op_type: str) -> bool:
+    """Return whether kernels of this type read strided operands in place."""
+    return _STRIDED.get(op_type, False)
+
+
+def lower(node: Node, specs: Mapping[str, TensorSpec]) -> Problem:
+    """Return the kernel-level problem of a concrete node.
+
+    Args:
+        node: its attributes hold no symbolic extents.
+        specs: the operands' specs by value name; an output that is missing is dense.
+
+    Raises:
+        StrideMismatch: an operand needs a dense copy first.
+        Unsupported: no kernel-level operator serves this one.
+    """
+    definition = opdefs.get(node.op)
+    attrs = opdefs.full_attrs(node.op, node.attrs)
+    inputs = [specs[v] if v else None for v in node.inputs]
+    types = [None if s is None else TensorType(s.dtype, s.shape) for s in inputs]
+    outputs = [specs.get(name) or TensorSpec.dense(kind.dtype, _ints(kind.shape))
+               for name, kind in zip(node.outputs, opdefs.infer(node.op, types, node.attrs),
+                                     strict=False)]
+    rule = _RULES.get(node.op) or _FAMILIES.get(definition.family)
+    if rule is None:
+        raise Unsupported(f"{node.op} has no kernel", argument=node.name)
+    return rule(node.op, attrs, inputs, outputs)
+
+
+def _ints(extents: Any) -> Ints:
+    return tuple(int(extent) for extent in extents)
+
+
+def _problem(op_type: str, inputs: Specs, outputs: Sequence[TensorSpec],
+             attrs: Mapping[str, Hashable]) -> Problem:
+    return Problem(op_type, tuple(inputs), tuple(outputs), tuple(sorted(attrs.items())))
+
+
+def _present(inputs: Specs) -> list[TensorSpec]:
+    return [spec for spec in inputs if spec is not None]
+
+
+# NOTE: an output's formula must have the compute dtype of what is stored, so that the kernel's
+# from_compute is the only conversion.
+def _stored(result: Expr, dtype: str) -> Expr:
+    compute = DTYPES[dtype].compute
+    return result if result.dtype == compute else cast(result, compute)
+
+
+@lru_cache(maxsize=4096)
+def _bundle(results: tuple[Expr, ...], dtypes: tuple[str, ...]) -> ExprBundle:
+    return ExprBundle(tuple(_stored(r, d) for r, d in zip(results, dtypes, strict=True)))
+
+
+def _elementwise(op: str, attrs: dict[str, Any], inputs: Specs,
+                 outputs: Sequence[TensorSpec]) -> Problem:
+    given = _present(inputs)
+    results = formulas(opdefs.get(op), attrs, [s.dtype for s in given])
+    bundle = _bundle(tuple(results), tuple(s.dtype for s in outputs))
+    shape = outputs[0].shape
+    return _problem("ELEMENTWISE", [expand(s, shape) for s in given], outputs, {"expr": bundle})
+
+
+def _copy(op: str, attrs: dict[str, Any], inputs: Specs,
+          outputs: Sequence[TensorSpec]) -> Problem:
+    """A view operator that is asked to be a kernel: only where the shape stays the same."""
+    x = _present(inputs)[0]
+    if op not in ("RESHAPE", "FLATTEN", "SQUEEZE", "UNSQUEEZE"):
+        from .views import View, view
+
+        made = view(Node(op, op, ("x",), ("y",), attrs), View(x))
+        if made is not None and made.offset == 0:
+            return _identity(made.spec, outputs)
+    raise StrideMismatch(f"{op} of a strided tensor needs a dense copy first", found=x.strides)
+
+
+def _identity(x: TensorSpec, outputs: Sequence[TensorSpec]) -> Problem:
+    bundle = ExprBundle((input(0, DTYPES[x.dtype].compute),))
+    return _problem("ELEMENTWISE", [x], outputs, {"expr": bundle})
+
+
+def _matmul(op: str, attrs: dict[str, Any], inputs: Specs,
+            outputs: Sequence[TensorSpec]) -> Problem:
+    full = opdefs.full_attrs("GEMM_BIAS_ACT", {})
+    return _gemm("GEMM_BIAS_ACT", full, [*inputs, None, None], outputs)
+
+
+def _gemm(op: str, attrs: dict[str, Any], inputs: Specs,
+          outputs: Sequence[TensorSpec]) -> Problem:
+    y = outputs[0]
+    a, b = inputs[0], inputs[1]
+    assert a is not None and b is not None
+    if len(a.shape) < 2 or len(b.shape) < 2:
+        raise Unsupported("a vector operand must be reshaped to a matrix", found=(a, b))
+    attrs = dict(attrs)
+    batch = y.shape[:-2]
+    a, attrs["trans_a"] = _operand(expand(a, (*batch, *a.shape[-2:])), attrs["trans_a"])
+    b, attrs["trans_b"] = _operand(expand(b, (*batch, *b.shape[-2:])), attrs["trans_b"])
+    rest = [None if s is None else expand(s, y.shape) for s in inputs[2:]]
+    rest += [None] * (2 - len(rest))
+    if attrs["epilogue"] is None:
+        dtypes = tuple(None if s is None else s.dtype for s in rest[:2])
+        attrs["epilogue"] = _plain_epilogue(y.dtype, dtypes, attrs["alpha"], attrs["beta"],
+                                            attrs["act"], attrs["leaky_slope"])
+    return _problem("GEMM_BIAS_ACT", [a, b, *rest], outputs, attrs)
+
+
+def _operand(spec: TensorSpec, transposed: bool) -> tuple[TensorSpec, bool]:
+    """Return a matrix with stride 1 along its last axis where a swap of axes gives that."""
+    rows, columns = spec.strides[-2:]
+    if columns != 1 and spec.shape[-1] != 1 and (rows == 1 or spec.shape[-2] == 1):
+        swapped = replace(spec, shape=(*spec.shape[:-2], spec.shape[-1], spec.shape[-2]),
+                          strides=(*spec.strides[:-2], columns, rows))
+        return swapped, not transposed
+    return spec, transposed
+
+
+@lru_cache(maxsize=4096)
+def _plain_epilogue(dtype: str, dtypes: tuple[str | None, ...], alpha: float, beta: float,
+                    act: str, slope: float) -> ExprBundle:
+    """Return act(alpha * acc + beta * C + bias) over inputs acc, bias, C."""
+    compute = DTYPES[dtype].compute
+    result = input(0, compute)
+    if alpha != 1.0:
+        result = result * alpha
+    for index, factor in ((2, beta), (1, 1.0)):
+        given = dtypes[index - 1]
+        if given is not None:
+            term = cast(input(index, DTYPES[given].compute), compute)
+            result = result + (term if factor == 1.0 else term * factor)
+    return ExprBundle((ACTIVATIONS[ActKind[act.upper()]](result, slope),))
+
+
+def _concat(op: str, attrs: dict[str, Any], inputs: Specs,
+            outputs: Sequence[TensorSpec]) -> Problem:
+    return _problem("CONCAT", inputs, outputs, {"axis": attrs["axis"] % len(outputs[0].shape)})
+
+
+def _gather(op: str, attrs: dict[str, Any], inputs: Specs,
+            outputs: Sequence[TensorSpec]) -> Problem:
+    x = inputs[0]
+    assert x is not None
+    return _problem("GATHER", inputs, outputs, {"axis": attrs["axis"] % len(x.shape)})
+
+
+def _window(op: str, attrs: dict[str, Any], sizes: Ints, kernel: Ints) -> dict[str, Hashable]:
+    """Return strides, dilations and pads (begins, then ends) with nothing left to default."""
+    n = len(sizes)
+    strides = spatial(op, attrs, "strides", n, 1)
+    dilations = spatial(op, attrs, "dilations", n, 1)
+    pads = window_pads(attrs, sizes, kernel, strides, dilations)
+    flat = (*(int(low) for low, _ in pads), *(int(high) for _, high in pads))  # type: ignore[arg-type]
+    return {"strides": strides, "dilations": dilations, "pads": flat}
+
+
+def _conv(op: str, attrs: dict[str, Any], inputs: Specs,
+          outputs: Sequence[TensorSpec]) -> Problem:
+    x, w = inputs[0], inputs[1]
+    assert x is not None and w is not None
+    window = _window(op, attrs, x.shape[2:], w.shape[2:])
+    kept = {key: value for key, value in attrs.items() if key != "auto_pad"}
+    padded = [*inputs, *[None] * (3 - len(inputs))]
+    return _problem(op, padded, outputs, {**kept, **window})
+
+
+def _pool(op: str, attrs: dict[str, Any], inputs: Specs,
+          outputs: Sequence[TensorSpec]) -> Problem:
+    x = inputs[0]
+    assert x is not None
+    kernel = attrs["kernel_shape"]
+    n = len(kernel)
+    return _problem(f"POOL{n}D", inputs, outputs, {
+        "kind": "max" if op == "MAX_POOL" else "avg", "kernel_shape": kernel,
+        "count_include_pad": attrs.get("count_include_pad", False),
+        **_window(op, attrs, x.shape[2:], kernel)})
+
+
+def _row(op: str, attrs: dict[str, Any], inputs: Specs,
+         outputs: Sequence[TensorSpec]) -> Problem:
+    from .lower_row import lower_row  # builds many expressions at import
+
+    return lower_row(op, attrs, inputs, outputs)
+
+
+Rule = Callable[[str, dict[str, Any], Specs, Sequence[TensorSpec]], Problem]
+
+_RULES: dict[str, Rule] = {
+    "MATMUL": _matmul,
+    "GEMM_BIAS_ACT": _gemm,
+    "CONCAT": _concat,
+    "GATHER": _gather,
+    "CONV2D": _conv,
+    "MAX_POOL": _pool,
+    "AVG_POOL": _pool,
+    **dict.fromkeys(("RESHAPE", "FLATTEN", "SQUEEZE", "UNSQUEEZE", "TRANSPOSE", "EXPAND"), _copy),
+}
+_FAMILIES: dict[str, Rule] = {"elementwise": _elementwise, "row": _row}

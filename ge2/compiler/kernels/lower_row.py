@@ -1,0 +1,141 @@
+"""Row operators as problems: operands [*rows, n] by strides, whatever axes are reduced.
+
+Adjacent row axes are merged where every operand allows it, so that the usual case is [rows, n].
+Operands come in the order of the RowOp: its inputs, then its extras; an output is [*rows, n], or
+[*rows] for one value per row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...contract import DTYPES
+from ...errors import StrideMismatch, Unsupported
+from ...problem import Problem, TensorSpec
+from ..ir.row import RowOp
+from ..ir.row_ops import build_row_op
+from ..opdefs.reduce import reduced_axes
+from .strides import collapse, expand, reshape_strides
+
+Ints = tuple[int, ...]
+Specs = Sequence[TensorSpec | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """How one graph operator is a row operator.
+
+    Attributes:
+        build: (compute dtype, attributes, which optional inputs are there) -> RowOp.
+        axes: which axes make up a row.
+    """
+
+    build: Callable[[str, dict[str, Any], Specs], RowOp]
+    axes: Callable[[str, dict[str, Any], int], Ints]
+
+
+def lower_row(op: str, attrs: dict[str, Any], inputs: Specs,
+              outputs: Sequence[TensorSpec]) -> Problem:
+    """Return the ROW problem of a softmax, normalisation, reduction or arg operator.
+
+    Raises:
+        StrideMismatch: the axes of a row do not count through memory evenly.
+        Unsupported: the operator is no row operator that kernels know.
+    """
+    rule = _TABLE.get(op)
+    x = inputs[0]
+    if rule is None or x is None:
+        raise Unsupported(f"{op} has no kernel")
+    row = rule.build(DTYPES[x.dtype].compute, attrs, inputs)
+    axes = rule.axes(op, attrs, len(x.shape))
+    operands = [_as_rows(expand(s, x.shape), axes) for s in inputs if s is not None]
+    results = [_as_rows(s, axes) if kind == "row" else _per_row(s, x.shape, axes, attrs)
+               for s, kind in zip(outputs, row.outputs, strict=True)]
+    return _collapsed(row, operands, results)
+
+
+def _as_rows(spec: TensorSpec, axes: Ints) -> TensorSpec:
+    """Return spec with the axes of a row merged into one last axis."""
+    kept = [a for a in range(len(spec.shape)) if a not in axes]
+    n = 1
+    for axis in axes:
+        n *= spec.shape[axis]
+    stride = reshape_strides(tuple(spec.shape[a] for a in axes),
+                             tuple(spec.strides[a] for a in axes), (n,))
+    if stride is None:
+        raise StrideMismatch("the reduced axes do not count through memory evenly",
+                             found=f"shape {spec.shape}, strides {spec.strides}, axes {axes}")
+    return replace(spec, shape=(*(spec.shape[a] for a in kept), n),
+                   strides=(*(spec.strides[a] for a in kept), *stride))
+
+
+def _per_row(spec: TensorSpec, shape: Ints, axes: Ints, attrs: dict[str, Any]) -> TensorSpec:
+    """Return an output of one value per row without the reduced axes, n = 1 in their place."""
+    if attrs.get("keepdims", True):
+        kept = [a for a in range(len(shape)) if a not in axes]
+        spec = replace(spec, shape=tuple(spec.shape[a] for a in kept),
+                       strides=tuple(spec.strides[a] for a in kept))
+    return replace(spec, shape=(*spec.shape, 1), strides=(*spec.strides, 0))
+
+
+def _collapsed(row: RowOp, operands: list[TensorSpec], results: list[TensorSpec]) -> Problem:
+    everything = [*operands, *results]
+    rows, strides = collapse(operands[0].shape[:-1], [s.strides[:-1] for s in everything])
+    specs = []
+    for index, (spec, outer) in enumerate(zip(everything, strides, strict=True)):
+        result = index - len(operands)
+        if result >= 0 and row.outputs[result] == "scalar":
+            specs.append(replace(spec, shape=rows, strides=outer))
+        else:
+            specs.append(replace(spec, shape=(*rows, spec.shape[-1]),
+                                 strides=(*outer, spec.strides[-1])))
+    return Problem("ROW", tuple(specs[:len(operands)]), tuple(specs[len(operands):]),
+                   (("row", row),))
+
+
+def _one_axis(op: str, attrs: dict[str, Any], rank: int) -> Ints:
+    return (attrs["axis"] % rank,)
+
+
+def _trailing(op: str, attrs: dict[str, Any], rank: int) -> Ints:
+    return tuple(range(attrs["axis"] % rank, rank))
+
+
+def _reduced(op: str, attrs: dict[str, Any], rank: int) -> Ints:
+    return reduced_axes(op, attrs, rank)
+
+
+def _named(name: str) -> Callable[[str, dict[str, Any], Specs], RowOp]:
+    return lambda dtype, attrs, inputs: build_row_op(name, dtype)
+
+
+def _layer_norm(dtype: str, attrs: dict[str, Any], inputs: Specs) -> RowOp:
+    has = [len(inputs) > i and inputs[i] is not None for i in (1, 2)]
+    return build_row_op("layer_norm", dtype, epsilon=attrs["epsilon"], scale=has[0], bias=has[1])
+
+
+def _rms_norm(dtype: str, attrs: dict[str, Any], inputs: Specs) -> RowOp:
+    return build_row_op("rms_norm", dtype, epsilon=attrs["epsilon"])
+
+
+def _arg(name: str) -> Callable[[str, dict[str, Any], Specs], RowOp]:
+    return lambda dtype, attrs, inputs: build_row_op(
+        name, dtype, last=bool(attrs["select_last_index"]))
+
+
+_REDUCTIONS = {"REDUCE_SUM": "sum", "REDUCE_MEAN": "mean", "REDUCE_MAX": "max",
+               "REDUCE_MIN": "min", "REDUCE_PROD": "prod", "REDUCE_L1": "l1",
+               "REDUCE_L2": "l2", "REDUCE_SUMSQUARE": "sum_square",
+               "REDUCE_LOGSUM": "log_sum", "REDUCE_LOGSUMEXP": "logsumexp"}
+
+_TABLE: dict[str, _Row] = {
+    "SOFTMAX": _Row(_named("softmax"), _one_axis),
+    "LOG_SOFTMAX": _Row(_named("log_softmax"), _one_axis),
+    "LAYER_NORM": _Row(_layer_norm, _trailing),
+    "RMS_NORM": _Row(_rms_norm, _trailing),
+    "ARGMAX": _Row(_arg("argmax"), _one_axis),
+    "ARGMIN": _Row(_arg("argmin"), _one_axis),
+    **{op: _Row(_named(name), _reduced) for op, name in _REDUCTIONS.items()},
+}
