@@ -33,6 +33,7 @@ class _State:
 
     kernels: dict[str, KernelInfo] | None = None
     registered: dict[str, dict[str, Any]] = field(default_factory=dict)
+    scores: dict[str, int] = field(default_factory=dict)
     generation: int = 0
 
 
@@ -100,10 +101,34 @@ def register(metadata: Mapping[str, Any]) -> KernelInfo:
     return info
 
 
+def capability(kernel: KernelInfo) -> int:
+    """Return a kernel's capability score: its metadata's, unless set_capability() changed it."""
+    return _state.scores.get(kernel.capability_key, kernel.score)
+
+
+def set_capability(key: str, score: int | None) -> None:
+    """Change the score of "<OPTYPE>__<KERNEL_NAME>" in this process; None brings its own back.
+
+    Raises:
+        KernelSpecError: no kernel has this key.
+    """
+    known = [kernel.capability_key for kernel in all_kernels()]
+    if key not in known:
+        raise KernelSpecError(f"no kernel has the capability key {key!r}",
+                              hint=near_matches(key, known))
+    with _lock:
+        if score is None:
+            _state.scores.pop(key, None)
+        else:
+            _state.scores[key] = score
+        _state.generation += 1
+
+
 def reset() -> None:
-    """Forget registered kernels and the scan; the next use scans again."""
+    """Forget registered kernels, changed scores and the scan; the next use scans again."""
     with _lock:
         _state.registered.clear()
+        _state.scores.clear()
         _state.kernels = None
         _state.generation += 1
 

@@ -1,0 +1,124 @@
+"""Guards: which problems a kernel can serve, and the reason where it cannot, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from ...errors import KernelSpecError, near_matches
+from ...problem import Problem
+from .elementwise_plans import tiled_plan, vector_plan
+from .facts import INT32_MAX, Facts
+from .metadata import Guards, KernelInfo, Number, Variant, evaluate
+
+if TYPE_CHECKING:
+    from ...evidence.device import DeviceProfile
+
+CustomGuard = Callable[[Problem, Variant, "DeviceProfile"], str]
+"""Returns why the variant cannot serve the problem, or an empty string."""
+
+# A kernel with one of these flags needs the device ability of the same name.
+NEEDED_ABILITIES = ("tensor_core", "async_copy", "tma", "cluster", "wgmma")
+
+
+def kernel_reasons(kernel: KernelInfo, facts: Facts, device: DeviceProfile) -> tuple[str, ...]:
+    """Return every reason, shared by all its variants, why a kernel cannot serve a problem."""
+    return tuple(_kernel_reasons(kernel, facts, device))
+
+
+def variant_reasons(variant: Variant, facts: Facts, device: DeviceProfile) -> tuple[str, ...]:
+    """Return every further reason why a variant of an accepted kernel cannot serve a problem."""
+    guards = variant.kernel.guards_for(device.arch)
+    return tuple(_variant_reasons(variant, guards, facts, device))
+
+
+def _kernel_reasons(kernel: KernelInfo, facts: Facts, device: DeviceProfile) -> Iterator[str]:
+    if kernel.op_type != facts.problem.op_type:
+        yield f"op_type: serves {kernel.op_type}, not {facts.problem.op_type}"
+        return
+    if not kernel.runs_on(device.arch):
+        yield f"arch: needs {' or '.join(kernel.archs)}, device is {device.arch}"
+    for flag in NEEDED_ABILITIES:
+        if flag in kernel.flags and not device.caps.get(flag, False):
+            yield f"{flag}: {device.name} has none"
+    misfits = [rule.mismatch(facts.input_dtypes, facts.output_dtypes) for rule in kernel.dtypes]
+    if misfits and all(misfits):
+        yield "dtype: " + " / ".join(dict.fromkeys(misfits))
+    for operand, accepted in kernel.layouts:
+        found = facts.layouts.get(operand)
+        if found is not None and found.isdisjoint(accepted):
+            best = sorted(found - {"strided"}) or ["strided"]
+            yield f"layout: {operand} is {'/'.join(best)}, kernel takes {' or '.join(accepted)}"
+    yield from _flag_reasons(kernel.guards_for(device.arch), facts)
+
+
+def _flag_reasons(guards: Guards, facts: Facts) -> Iterator[str]:
+    for name, spec in facts.operands.items():
+        if guards.contiguous and not spec.is_dense:
+            yield f"contiguous: {name} has strides {list(spec.strides)}"
+        if guards.inner_contiguous and "inner" not in facts.layouts[name]:
+            yield f"inner_contiguous: {name} has inner stride {spec.strides[-1]}"
+        if guards.index32 and spec.max_offset > INT32_MAX:
+            yield f"index32: {name} reaches element {spec.max_offset}"
+
+
+def _variant_reasons(variant: Variant, guards: Guards, facts: Facts,
+                     device: DeviceProfile) -> Iterator[str]:
+    def number(value: Number) -> int:
+        return value if isinstance(value, int) else evaluate(value, variant.param_map)
+
+    if (align := number(guards.align)) > 1:
+        watched = [name for name, _ in variant.kernel.layouts] or list(facts.operands)
+        for name in watched:
+            if (found := facts.alignment.get(name, 16)) < min(align, 16):
+                yield f"align: {name} is aligned to {found} bytes, kernel needs {align}"
+    if (rank := number(guards.max_rank)) and facts.dims["RANK"] > rank:
+        yield f"max_rank: rank {facts.dims['RANK']} is above {rank}"
+    if (smem := number(guards.smem_max)) > device.smem_per_block:
+        yield f"smem_max: needs {smem} bytes, a block of {device.name} has {device.smem_per_block}"
+    for label, says, holds in _BOUNDS:
+        for dim, value in getattr(guards, label):
+            extent, limit = facts.dims.get(dim), number(value)
+            if extent is None:
+                yield f"{label}: a {facts.problem.op_type} has no dimension {dim}"
+            elif not holds(extent, limit):
+                yield f"{label}: {dim} = {extent}, kernel takes {says} {limit}"
+    if guards.custom:
+        reason = custom_guard(guards.custom, variant.kernel)(facts.problem, variant, device)
+        if reason:
+            yield f"{guards.custom}: {reason}"
+
+
+_BOUNDS: tuple[tuple[str, str, Callable[[int, int], bool]], ...] = (
+    ("multiple_of", "multiples of", lambda found, limit: found % limit == 0),
+    ("max", "at most", lambda found, limit: found <= limit),
+    ("min", "at least", lambda found, limit: found >= limit),
+)
+
+
+def custom_guard(name: str, kernel: KernelInfo) -> CustomGuard:
+    """Return the function that a kernel's `custom` guard names.
+
+    Raises:
+        KernelSpecError: CUSTOM_GUARDS has no such function.
+    """
+    if name not in CUSTOM_GUARDS:
+        raise KernelSpecError(f"{kernel.template}: no custom guard is named {name!r}",
+                              hint=near_matches(name, CUSTOM_GUARDS) or "See guards.py.")
+    return CUSTOM_GUARDS[name]
+
+
+def elementwise_vec(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Vectors need an innermost axis that every tensor steps along by 1 or 0, and alignment."""
+    return "" if vector_plan(problem)[1] > 1 else "no access wider than one element is possible"
+
+
+def transpose_tiled(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Tiles need inputs that are contiguous along one other axis than the output."""
+    return "" if tiled_plan(problem) else "no input is contiguous along one other axis"
+
+
+CUSTOM_GUARDS: dict[str, CustomGuard] = {
+    "elementwise_vec": elementwise_vec,
+    "transpose_tiled": transpose_tiled,
+}

@@ -1,0 +1,177 @@
+"""The score rules of the selector, as two tables: about a kernel, and about one of its variants.
+
+A rule returns points to add, 0 where it has no opinion. Capability scores lie between 0 and 100, so
+ten points are a clear preference and a hundred rule a candidate out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import log2, prod
+from typing import TYPE_CHECKING
+
+from .facts import GEMM_OPS, Facts
+from .metadata import KernelInfo, Variant, arch_number
+
+if TYPE_CHECKING:
+    from ...evidence.device import DeviceProfile
+
+KernelRule = Callable[[KernelInfo, Facts, "DeviceProfile"], float]
+VariantRule = Callable[[Variant, Facts, "DeviceProfile"], float]
+
+
+def by_dtype(kernel: KernelInfo, facts: Facts, device: DeviceProfile) -> float:
+    """A kernel made for these dtypes beats one that takes any: up to 10 points."""
+    best = 0.0
+    for rule in kernel.dtypes:
+        if rule.mismatch(facts.input_dtypes, facts.output_dtypes):
+            continue
+        named = [name != "*" for name in (*rule.inputs, rule.output)]
+        best = max(best, 10.0 * sum(named) / len(named))
+    return best
+
+
+def by_layout(kernel: KernelInfo, facts: Facts, device: DeviceProfile) -> float:
+    """The layout that a kernel lists first suits it best; "strided" is its slow way out."""
+    points = 0.0
+    for operand, accepted in kernel.layouts:
+        found = facts.layouts.get(operand, frozenset())
+        fits = [layout for layout in accepted if layout in found]
+        if fits and fits[0] == accepted[0]:
+            points += 4.0
+        elif fits == ["strided"]:
+            points -= 8.0
+    return points
+
+
+def by_alignment(kernel: KernelInfo, facts: Facts, device: DeviceProfile) -> float:
+    """Kernels with 16-byte accesses gain on aligned tensors and fall behind on others."""
+    if "vectorized" not in kernel.flags:
+        return 0.0
+    watched = [name for name, _ in kernel.layouts] or list(facts.alignment)
+    narrowest = min((facts.alignment[n] for n in watched if n in facts.alignment), default=16)
+    return {16: 10.0, 8: 4.0, 4: -4.0}.get(narrowest, -15.0)
+
+
+def by_stride(kernel: KernelInfo, facts: Facts, device: DeviceProfile) -> float:
+    """Kernels with wide accesses waste them on tensors without a contiguous axis."""
+    if "vectorized" not in kernel.flags:
+        return 0.0
+    scattered = sum(1 for found in facts.layouts.values() if found == {"strided"})
+    return -6.0 * scattered
+
+
+def by_min_mnk(kernel: KernelInfo, facts: Facts, device: DeviceProfile) -> float:
+    """Below its smallest useful product a kernel loses 100 points times the missing share."""
+    if not any(kernel.min_mnk):
+        return 0.0
+    found = [facts.dims.get(name, 0) for name in ("M", "N", "K")]
+    ratios = [min(1.0, n / least) for n, least in zip(found, kernel.min_mnk, strict=True) if least]
+    return -100.0 * (1.0 - prod(ratios))
+
+
+def by_arch(kernel: KernelInfo, facts: Facts, device: DeviceProfile) -> float:
+    """A kernel written for this very architecture beats one for any newer than an old one."""
+    if device.arch in kernel.archs:
+        return 12.0
+    oldest = min((arch_number(a.removesuffix("+")) for a in kernel.archs if a.endswith("+")),
+                 default=75)
+    return (oldest - 75) / 5.0
+
+
+def by_tensor_core(kernel: KernelInfo, facts: Facts, device: DeviceProfile) -> float:
+    """Tensor cores, where the device has them: device_caps["tensor_core"]."""
+    return 25.0 if "tensor_core" in kernel.flags and device.caps.get("tensor_core") else 0.0
+
+
+KERNEL_RULES: dict[str, KernelRule] = {
+    "dtype": by_dtype,
+    "layout": by_layout,
+    "alignment": by_alignment,
+    "stride": by_stride,
+    "min_mnk": by_min_mnk,
+    "arch": by_arch,
+    "tensor_core": by_tensor_core,
+}
+
+
+def by_shape(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
+    """Output tiles BM x BN: large ones reuse more, but waste at the edges and fill fewer SMs."""
+    params, dims = variant.param_map, facts.dims
+    bm, bn = params.get("BM"), params.get("BN")
+    if not isinstance(bm, int) or not isinstance(bn, int) or "M" not in dims:
+        return 0.0
+    m, n = max(dims["M"], 1), max(dims["N"], 1)
+    tiles = -(-m // bm) * -(-n // bn)
+    useful = m * n / (tiles * bm * bn)
+    blocks = tiles * max(dims["BATCH"], 1) * _splits(variant)
+    waves = -(-blocks // device.sm_count)
+    busy = blocks / (waves * device.sm_count)
+    # Operand bytes per product fall with 1/bm + 1/bn.
+    reuse = 2.0 * log2(2 * bm * bn / (bm + bn) / 32)
+    return reuse - 20.0 * (1.0 - useful) - 20.0 * (1.0 - busy)
+
+
+def _splits(variant: Variant) -> int:
+    splits = variant.param_map.get("SPLIT", 1)
+    return splits if isinstance(splits, int) else 1
+
+
+def by_operator(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
+    """Whatever only one operator knows: see OPERATOR_RULES."""
+    rule = OPERATOR_RULES.get(variant.kernel.op_type)
+    return rule(variant, facts, device) if rule else 0.0
+
+
+def gemm_split(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
+    """Splitting K pays where K is long and the output has too few tiles for the device."""
+    splits = _splits(variant)
+    if splits == 1 and "split_k" not in variant.kernel.flags:
+        return 0.0
+    dims, params = facts.dims, variant.param_map
+    bm, bn = (int(params.get(name, 128)) for name in ("BM", "BN"))
+    tiles = -(-dims["M"] // bm) * -(-dims["N"] // bn) * dims["BATCH"]
+    starved = tiles * 2 <= device.sm_count and dims["K"] >= 1024
+    return 15.0 if starved else -30.0
+
+
+def row_threads(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
+    """A row's threads should each have some elements: 4 to 32 of them."""
+    threads = variant.param_map.get("ROW_THREADS", variant.param_map.get("THREADS"))
+    if not isinstance(threads, int):
+        return 0.0
+    share = max(facts.dims["N"], 1) / threads
+    if share < 4:
+        return -5.0 * log2(4 / share)
+    return -5.0 * log2(share / 32) if share > 32 else 0.0
+
+
+def elementwise_size(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
+    """Small tensors need many small blocks: unrolling only pays once the device is full."""
+    threads, unroll = (variant.param_map.get(name) for name in ("THREADS", "UNROLL"))
+    if not isinstance(threads, int) or not isinstance(unroll, int):
+        return 0.0
+    wanted = threads * unroll * 4 * device.sm_count * 4
+    full = facts.dims["SIZE"] >= wanted
+    return log2(threads * unroll) if full else -log2(threads * unroll)
+
+
+def conv_channels(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
+    """Tensor-core convolutions need channels that fill their 8-element accesses."""
+    if "tensor_core" not in variant.kernel.flags:
+        return 0.0
+    filled = facts.dims["IN_CHANNELS"] // facts.dims["GROUPS"] % 8 == 0
+    return 5.0 if filled else -30.0
+
+
+OPERATOR_RULES: dict[str, VariantRule] = {
+    **dict.fromkeys(GEMM_OPS, gemm_split),
+    "ROW": row_threads,
+    "ELEMENTWISE": elementwise_size,
+    "CONV2D": conv_channels,
+}
+
+VARIANT_RULES: dict[str, VariantRule] = {
+    "shape": by_shape,
+    "operator": by_operator,
+}
