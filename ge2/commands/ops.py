@@ -28,9 +28,8 @@ def ops(name: str | None, json_target: str | None, quiet: bool, verbose: bool) -
     else:
         definitions = list(opdefs.OPS.values())
         report.data = {"operators": [_as_dict(d) for d in definitions]}
-        report.table(("operator", "inputs", "attributes", "what it does"), [
-            (d.name, ", ".join(d.inputs), ", ".join(s.name for s in d.attrs) or "-",
-             d.doc.splitlines()[0]) for d in definitions])
+        report.table(("operator", "inputs", "family", "what it does"), [
+            (d.name, ", ".join(d.inputs), d.family, d.doc.splitlines()[0]) for d in definitions])
         report.message(f"{len(definitions)} operators; ge2 ops NAME shows one")
     report.finish()
 

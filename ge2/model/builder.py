@@ -44,11 +44,16 @@ class Value:
 
     Attributes:
         builder: the graph it belongs to.
-        name: its name in the graph.
+        key: the name it was made under.
     """
 
     builder: GraphBuilder
-    name: str
+    key: str
+
+    @property
+    def name(self) -> str:
+        """Its name in the graph; output() may change it."""
+        return self.builder.current_name(self.key)
 
     @property
     def type(self) -> TensorType:
@@ -243,6 +248,10 @@ class GraphBuilder:
         self._check_complete()
         return write_model(self.graph, Path(path), weights=weights, sample=sample)
 
+    def current_name(self, key: str) -> str:
+        """Return the name of a value that was made under another."""
+        return self._renames.get(key, key)
+
     def _check_complete(self) -> None:
         if not self.graph.outputs:
             raise GraphError("the graph has no output", hint="g.output('name', value)")
@@ -284,7 +293,7 @@ class GraphBuilder:
             return ""
         if isinstance(value, Value):
             self._check_own(value)
-            return self._renames.get(value.name, value.name)
+            return value.name
         if isinstance(value, bool | int | float) and partner is not None:
             return self.constant(value, partner).name
         return self.constant(value).name

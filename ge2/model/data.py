@@ -45,7 +45,8 @@ def read_arrays(path: Path, type_: TensorType | None = None) -> dict[str, npt.ND
         if suffix == ".csv":
             return {path.stem: _read_csv(path, type_)}
         if suffix == ".npz":
-            with np.load(path, allow_pickle=False) as archive:
+            # Opened here, because np.load leaves a file that is no archive open.
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 return {name: _named_bf16(archive[name]) for name in archive.files}
         if suffix == ".npy":
             return {path.stem: _named_bf16(np.load(path, allow_pickle=False))}

@@ -165,7 +165,7 @@ def test_missing_file_names_its_neighbour(tmp_path: Path) -> None:
     write_folder(tmp_path)
     with pytest.raises(ModelError, match=r"does not exist\. Did you mean model\.json"):
         ge2.load(tmp_path / "modle.json")
-    with pytest.raises(ModelError, match="folder .* does not exist either"):
+    with pytest.raises(ModelError, match=r"folder .* does not exist either"):
         ge2.load(tmp_path / "no" / "model.json")
 
 
