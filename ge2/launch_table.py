@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .compiler.kernels import registry
 from .contract import Status, status_of
-from .errors import Ge2Error, Invalid, Unsupported, near_matches
+from .errors import Ge2Error, Unsupported, near_matches
 from .evidence.device import DeviceProfile
 from .launch.check import check_problem
 from .launch.params import decode_params, encode_params
@@ -31,7 +31,6 @@ PREFIX = "ge2_launch_"
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_THREADS = 1024
 
-_scores: dict[str, int] = {}
 _thread = threading.local()
 
 
@@ -102,20 +101,16 @@ def query_capability(key: str, device: DeviceProfile | None = None) -> int:
     profile = device or _current_profile()
     if profile is not None and not kernel.runs_on(profile.arch):
         return 0
-    return _scores.get(key, kernel.score)
+    return registry.capability(kernel)
 
 
 def set_capability(key: str, score: int) -> None:
     """Change a score for this process; the kernel's metadata holds the lasting one.
 
     Raises:
-        Unsupported: the key names no registered kernel.
+        KernelSpecError: the key names no registered kernel.
     """
-    op_type, _, name = key.partition("__")
-    if registry.get(name).op_type != op_type:
-        raise Unsupported("no such capability", argument="key", found=key,
-                          wanted=f"{registry.get(name).op_type}__{name}")
-    _scores[key] = score
+    registry.set_capability(key, score)
 
 
 def _current_profile() -> DeviceProfile | None:
@@ -207,6 +202,6 @@ def __getattr__(attribute: str) -> Launcher:
     return _launchers[key]
 
 
-__all__ = ["Invalid", "LastError", "bind", "decode_params", "encode_params", "last_error",
+__all__ = ["LastError", "bind", "decode_params", "encode_params", "last_error",
            "launcher", "names", "query_capability", "raise_for_status", "record_error",
            "set_capability"]

@@ -208,16 +208,21 @@ class _Builder:
             strided = [v for v in present(node.inputs) if not self.spec(v).is_dense]
             if not strided:
                 raise
-            self._add_step(node, self._with_dense_inputs(node, strided))
+            dense = self._with_dense_inputs(node, strided)
+            if not self._add_view(dense):
+                self._add_step(node, dense)
 
     def _add_view(self, node: Node) -> bool:
-        if len(node.outputs) != 1 or not node.inputs or not node.inputs[0]:
+        """Add all outputs as views of input 0; False where one of them needs a kernel."""
+        if not node.inputs or not node.inputs[0]:
             return False
         root, source = self.values[node.inputs[0]]
-        made = view(node, source)
-        if made is None:
+        made = [view(node, source, index) for index in range(len(node.outputs))]
+        views = [found for found in made if found is not None]
+        if len(views) < len(made):
             return False
-        self.values[node.outputs[0]] = (root, made)
+        for name, found in zip(node.outputs, views, strict=True):
+            self.values[name] = (root, found)
         return True
 
     def _allocate_outputs(self, node: Node) -> None:
@@ -247,8 +252,9 @@ class _Builder:
         specs = {name: self.spec(name) for name in present((*operands.inputs, *operands.outputs))}
         problem = lower(operands, specs)
         names = list(operands.inputs)
-        if len(problem.inputs) != len(names):
+        if len(problem.inputs) < len(names):
             names = list(present(names))
+        names += [""] * (len(problem.inputs) - len(names))
         if not accepts_strides(problem.op_type) and not all(
                 spec is None or spec.is_dense for spec in problem.inputs):
             raise StrideMismatch(f"{problem.op_type} kernels take dense operands")

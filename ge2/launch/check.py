@@ -115,14 +115,14 @@ def _matrix(spec: TensorSpec, transposed: bool) -> tuple[int, int]:
 def _row(problem: Problem, op: KernelOp) -> None:
     x = problem.inputs[0]
     assert x is not None
-    _require(len(x.shape) == 2, "x", x, "[rows, n]")
-    y = problem.outputs[0]
-    rows, n = x.shape
-    _require(y.size in (rows * n, rows), "output 0", y, f"{(rows, n)} or {(rows,)}")
+    _require(len(x.shape) >= 1, "x", x, "[*rows, n]")
+    for index, y in enumerate(problem.outputs):
+        _require(y.shape in (x.shape, x.shape[:-1]), f"output {index}", y,
+                 f"{x.shape} or {x.shape[:-1]}")
     for slot, spec in enumerate(problem.inputs[1:], start=1):
         if spec is not None:
-            _require(spec.shape in ((n,), (rows, n)), op.input_name(slot), spec,
-                     f"{(n,)} or {(rows, n)}")
+            _require(spec.shape == x.shape, op.input_name(slot), spec,
+                     f"{x.shape}, expanded by stride 0")
 
 
 def _concat(problem: Problem, op: KernelOp) -> None:

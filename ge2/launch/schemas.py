@@ -51,7 +51,7 @@ class KernelOp:
 
 _WINDOW = (
     AttrSpec("strides", "ints", doc="step along height and width"),
-    AttrSpec("pads", "ints", doc="top, left, bottom, right"),
+    AttrSpec("pads", "ints", doc="begins of all axes, then ends"),
     AttrSpec("dilations", "ints", doc="gap between window elements"),
 )
 _ACT = (
@@ -72,14 +72,13 @@ KERNEL_OPS: dict[str, KernelOp] = {
             *_ACT,
             AttrSpec("epilogue", "expr", None, doc="0: built from alpha, beta and act"),
         ), doc="act(alpha * op(A) op(B) + beta * C + bias), or epilogue(acc, bias, C, extras)"),
-        KernelOp("ROW", ("x", "extras*"), (AttrSpec("row", "expr", REQUIRED),),
-                 doc="a row operator over the last axis of x [rows, n]"),
+        KernelOp("ROW", ("x", "more*"), (AttrSpec("row", "expr", REQUIRED),), 8,
+                 doc="a row operator over the last axis; all inputs [*rows, n] by strides"),
         KernelOp("CONCAT", ("xs*",), (AttrSpec("axis", "int", REQUIRED),),
                  doc="inputs side by side along axis"),
         KernelOp("GATHER", ("x", "indices"), (AttrSpec("axis", "int", 0),),
                  doc="slices of x along axis; a negative index counts from the end"),
-        KernelOp("CONV2D", ("x", "w", "bias?", "extras*"),
-                 (*_WINDOW, AttrSpec("group", "int", 1), *_ACT, AttrSpec("epilogue", "expr", None)),
+        KernelOp("CONV2D", ("x", "w", "bias?"), (*_WINDOW, AttrSpec("group", "int", 1), *_ACT),
                  doc="x NCHW, w OIHW"),
         KernelOp("POOL2D", ("x",), (
             AttrSpec("kind", "str", "max", ("max", "avg")),

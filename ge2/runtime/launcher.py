@@ -13,17 +13,29 @@ import struct
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import launch_table
 from ..compiler.kernels import registry, selector
-from ..compiler.kernels.metadata import KernelInfo
+from ..compiler.kernels.lower import plain_epilogue
+from ..compiler.kernels.metadata import KernelInfo, Variant
 from ..contract import TRAILER_DTYPE, Status, status_of
-from ..errors import DeviceMismatch, Ge2Error, Invalid, LaunchFailed
-from ..launch.check import check_pointers
+from ..errors import (
+    DeviceMismatch,
+    DtypeMismatch,
+    Ge2Error,
+    Invalid,
+    LaunchFailed,
+    LayoutMismatch,
+    NoKernelError,
+    StrideMismatch,
+    Unsupported,
+)
+from ..launch.check import check_pointers, check_problem
 from ..launch.params import check_header, decode_params
 from ..launch.record import LaunchRecord
+from ..launch.schemas import kernel_op
 from ..problem import Problem
 from . import driver
 from .device import Device, Unit, cuda_device, default_index
@@ -46,6 +58,7 @@ class _Call:
     semaphores: int
     problem: Problem
     used: tuple[bool, ...]
+    slots: tuple[int, ...] | None
     known: set[int] = field(default_factory=set)
 
 
@@ -93,6 +106,8 @@ class PlainLauncher:
                 calls.popitem(last=False)
         elif len(calls) > CALLS_KEPT // 2:
             calls.move_to_end(key)
+        if call.slots is not None:
+            bufs = [bufs[slot] if slot >= 0 else 0 for slot in call.slots]
         _check_owner(call, bufs, device)
         if call.units:
             _run(call, bufs, block[-_TRAILER.size:], stream, device)
@@ -105,12 +120,67 @@ class PlainLauncher:
 
     def _bind(self, address: int, n: int, aligns: Sequence[int], device: Device) -> _Call:
         problem, _ = decode_params(address, self.kernel.op_type, n - 1, aligns)
-        choice = selector.select(problem, device.profile, kernels=[self.kernel])
-        records = launch_table.bind(problem, choice.variant, device.profile)
+        check_problem(problem)
+        problem, slots = _padded(problem)
+        problem = _complete(problem)
+        variant = _choose(problem, self.kernel, device)
+        records = launch_table.bind(problem, variant, device.profile)
         used = tuple(spec is not None and spec.size > 0 for spec in problem.tensors)
         return _Call(device.prepare(records) if records else [],
                      max((r.workspace for r in records), default=0),
-                     _semaphore_words(records), problem, used)
+                     _semaphore_words(records), problem, used, slots)
+
+
+def _padded(problem: Problem) -> tuple[Problem, tuple[int, ...] | None]:
+    """Return the problem with optional inputs that the call leaves out at the end as absent.
+
+    Also the buffer of each slot (-1 for an absent one), or None where buffers and slots agree.
+    """
+    op = kernel_op(problem.op_type)
+    have = len(problem.inputs)
+    missing = sum(not name.endswith("*") for name in op.inputs) - have
+    if missing <= 0:
+        return problem, None
+    slots = (*range(have), *(-1,) * missing, *range(have, have + len(problem.outputs)))
+    return replace(problem, inputs=problem.inputs + (None,) * missing), slots
+
+
+def _complete(problem: Problem) -> Problem:
+    """Return the problem with the epilogue that its alpha, beta and act stand for."""
+    attrs = problem.attr_map
+    if problem.op_type != "GEMM_BIAS_ACT" or attrs["epilogue"] is not None:
+        return problem
+    dtypes = tuple(None if spec is None else spec.dtype for spec in problem.inputs[2:4])
+    epilogue = plain_epilogue(problem.outputs[0].dtype, dtypes, attrs["alpha"], attrs["beta"],
+                              attrs["act"], attrs["leaky_slope"])
+    return replace(problem, attrs=tuple(sorted({**attrs, "epilogue": epilogue}.items())))
+
+
+# The first word of a guard's reason -> what a launcher makes of it; the rest is UNSUPPORTED.
+_GUARD_ERRORS: dict[str, type[Ge2Error]] = {
+    "dtype": DtypeMismatch,
+    "layout": LayoutMismatch,
+    "contiguous": StrideMismatch,
+    "inner_contiguous": StrideMismatch,
+    "align": StrideMismatch,
+}
+
+
+def _choose(problem: Problem, kernel: KernelInfo, device: Device) -> Variant:
+    """Return the kernel's best variant.
+
+    Raises:
+        DtypeMismatch, LayoutMismatch, StrideMismatch, Unsupported: what the guards refuse.
+    """
+    try:
+        return selector.select(problem, device.profile, kernels=[kernel]).variant
+    except NoKernelError as error:
+        reports = selector.rank(problem, device.profile, kernels=[kernel])
+        reasons = min((report.reasons for report in reports), key=len, default=("no variant",))
+        guard, _, detail = reasons[0].partition(": ")
+        kind = _GUARD_ERRORS.get(guard, Unsupported)
+        raise kind(f"{kernel.name} does not take this problem: {reasons[0]}", argument=guard,
+                   found=detail or None) from error
 
 
 def _semaphore_words(records: Sequence[LaunchRecord]) -> int:
@@ -139,7 +209,7 @@ def _check_owner(call: _Call, bufs: Sequence[int], device: Device) -> None:
         address = bufs[slot]
         if not used or address in known:
             continue
-        check_pointers(call.problem, bufs[:-1])
+        check_pointers(call.problem, bufs[:len(call.used)])
         if not device.owns(address):
             raise DeviceMismatch(f"buffer {slot} is not memory of GPU {device.index}",
                                  argument=f"bufs[{slot}]", found=hex(address),
