@@ -19,7 +19,7 @@ from typing import Any
 from .. import config, paths
 from ..compiler.kernels import source as sources_of
 from ..contract import GE2_API_VERSION
-from ..errors import ApiVersionMismatch, CompileFailed, EnvironmentUnusable, Invalid, LaunchFailed
+from ..errors import ApiVersionMismatch, CompileFailed, Invalid, LaunchFailed
 from ..launch.record import KernelSource
 from . import compile_worker, disk_cache, elf, nvrtc
 from .compile_worker import Request, Result
@@ -332,15 +332,8 @@ def device_arch(device_index: int) -> str:
     """Return the compile target of a CUDA device ("sm_90a").
 
     Raises:
-        EnvironmentUnusable: no cupy, or no such device.
+        EnvironmentUnusable: no driver, or no such device.
     """
-    from ..evidence.device import arch_of
+    from .device import probe
 
-    try:
-        import cupy
-
-        text = cupy.cuda.Device(device_index).compute_capability
-    except (ImportError, RuntimeError) as error:
-        raise EnvironmentUnusable(f"CUDA device {device_index} is not usable", found=str(error),
-                                  hint=nvrtc.INSTALL_HINT) from error
-    return arch_of(int(text[:-1]), int(text[-1]))
+    return probe(device_index).arch

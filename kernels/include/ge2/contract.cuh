@@ -7,7 +7,7 @@
 
 namespace ge2 {
 
-enum Status : int {
+enum class Status : int {
     OK = 0,
     INVALID = -1,
     MISSING_INPUT = -2,

@@ -1,0 +1,106 @@
+"""Every registered variant compiles for every GPU that it is for, without spills or complaints.
+
+A new template is picked up by itself: its launch rule's examples() say what to compile. By default
+each variant is compiled for each architecture with one of its examples, another one each time;
+--full compiles all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from ge2.compiler.kernels import registry, selector
+from ge2.compiler.kernels.metadata import KernelInfo, Variant
+from ge2.errors import CompileFailed
+from ge2.evidence.device import PROFILES
+from ge2.launch.record import KernelSource
+from ge2.launch.rule import LAUNCH_RULES
+from ge2.problem import Problem
+from ge2.runtime import jit
+
+pytest.importorskip("cupy_backends.cuda.libs.nvrtc", reason="needs cupy's NVRTC bindings")
+
+ARCHS = tuple(PROFILES)
+KERNELS = registry.all_kernels()
+Outcome = jit.Compiled | CompileFailed
+PAIRS = [pytest.param(kernel, arch, id=f"{kernel.name}-{arch}")
+         for kernel in KERNELS for arch in ARCHS if kernel.runs_on(arch)]
+
+
+def examples(variant: Variant) -> list[Problem]:
+    return LAUNCH_RULES[variant.kernel.launch].examples(variant)
+
+
+def chosen_examples(kernel: KernelInfo, arch: str, full: bool) -> Iterable[tuple[Variant, Problem]]:
+    """Yield what to compile of a kernel; without `full`, the examples take turns."""
+    for index, variant in enumerate(kernel.variants):
+        accepted = [p for p in examples(variant) if accepts(variant, p, arch)]
+        if accepted and not full:
+            accepted = [accepted[(index + ARCHS.index(arch)) % len(accepted)]]
+        for problem in accepted:
+            yield variant, problem
+
+
+def accepts(variant: Variant, problem: Problem, arch: str) -> bool:
+    reports = selector.rank(problem, PROFILES[arch], kernels=[variant.kernel])
+    return next(r for r in reports if r.variant_id == variant.id).score is not None
+
+
+def sources(kernel: KernelInfo, arch: str, full: bool) -> dict[KernelSource, str]:
+    """Return what a kernel's examples compile, with the variant for messages."""
+    rule = LAUNCH_RULES[kernel.launch]
+    return {record.kernel: variant.id
+            for variant, problem in chosen_examples(kernel, arch, full)
+            for record in rule.bind(problem, variant, PROFILES[arch])}
+
+
+@pytest.fixture(scope="session")
+def outcomes(request: pytest.FixtureRequest) -> dict[str, dict[KernelSource, Outcome]]:
+    """Compile what the selected tests ask for, in one batch for each architecture."""
+    full = request.config.getoption("--full")
+    wanted: dict[str, dict[KernelSource, str]] = {}
+    for item in request.session.items:
+        call = getattr(item, "callspec", None)
+        if call and "outcomes" in getattr(item, "fixturenames", ()):
+            arch = call.params["arch"]
+            wanted.setdefault(arch, {}).update(sources(call.params["kernel"], arch, full))
+    return {arch: jit.try_compile(found, arch) for arch, found in wanted.items()}
+
+
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize(("kernel", "arch"), PAIRS)
+def test_variants_compile_cleanly(kernel: KernelInfo, arch: str, pytestconfig: pytest.Config,
+                                  outcomes: dict[str, dict[KernelSource, Outcome]]) -> None:
+    found = sources(kernel, arch, pytestconfig.getoption("--full"))
+    faults = []
+    for source, variant_id in found.items():
+        outcome = outcomes[arch][source]
+        if isinstance(outcome, CompileFailed):
+            faults.append(f"{variant_id}: {outcome}\n{outcome.log}")
+            continue
+        used = outcome.meta.resources
+        if used.spill_stores or used.spill_loads or used.local_bytes or used.warnings:
+            faults.append(f"{variant_id}: {used}\n  {dict(source.context)}")
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
+def test_each_variant_has_examples_that_some_gpu_accepts(kernel: KernelInfo) -> None:
+    archs = [arch for arch in ARCHS if kernel.runs_on(arch)]
+    assert archs, f"{kernel.name} runs on none of {ARCHS}"
+    for variant in kernel.variants:
+        problems = examples(variant)
+        assert problems, f"{variant.id} has no examples"
+        for problem in problems:
+            assert problem.op_type == kernel.op_type
+            assert any(accepts(variant, problem, arch) for arch in archs), (variant.id, problem)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
+def test_entries_are_those_that_records_launch(kernel: KernelInfo) -> None:
+    arch = next(arch for arch in reversed(ARCHS) if kernel.runs_on(arch))
+    for source in sources(kernel, arch, full=True):
+        if source.template == kernel.template:
+            assert source.entry in kernel.entries
