@@ -1,0 +1,32 @@
+"""THE list of passes, in order."""
+
+from __future__ import annotations
+
+from ..ir.nodes import Graph
+from .canonicalize import CanonicalizePass
+from .cse import CommonSubexpressionPass
+from .dead_code import DeadCodePass
+from .decompose import DecomposePass
+from .fold_constants import FoldConstantsPass
+from .pass_manager import Optimized, Pass, run_passes
+
+PASSES: tuple[Pass, ...] = (
+    DecomposePass(),
+    CanonicalizePass(),
+    FoldConstantsPass(),
+    CommonSubexpressionPass(),
+    DeadCodePass(),
+)
+
+
+def optimize(graph: Graph, check: bool = True) -> Optimized:
+    """Return the graph after all passes, with the trace of what each did.
+
+    Args:
+        graph: left as it is; extents may be symbolic.
+        check: verify after every pass what it changed.
+
+    Raises:
+        PassError: a pass failed or broke the graph.
+    """
+    return run_passes(graph, PASSES, check)
