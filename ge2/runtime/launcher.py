@@ -18,7 +18,7 @@ from typing import Any
 
 from .. import launch_table
 from ..compiler.kernels import registry, selector
-from ..compiler.kernels.lower import plain_epilogue
+from ..compiler.kernels.lower import gemm_epilogue
 from ..compiler.kernels.metadata import KernelInfo, Variant
 from ..contract import TRAILER_DTYPE, Status, status_of
 from ..errors import (
@@ -151,7 +151,7 @@ def _complete(problem: Problem) -> Problem:
     if problem.op_type != "GEMM_BIAS_ACT" or attrs["epilogue"] is not None:
         return problem
     dtypes = tuple(None if spec is None else spec.dtype for spec in problem.inputs[2:4])
-    epilogue = plain_epilogue(problem.outputs[0].dtype, dtypes, attrs["alpha"], attrs["beta"],
+    epilogue = gemm_epilogue(problem.outputs[0].dtype, dtypes, attrs["alpha"], attrs["beta"],
                               attrs["act"], attrs["leaky_slope"])
     return replace(problem, attrs=tuple(sorted({**attrs, "epilogue": epilogue}.items())))
 

@@ -127,7 +127,7 @@ def _gemm(op: str, attrs: dict[str, Any], inputs: Specs,
     rest += [None] * (2 - len(rest))
     if attrs["epilogue"] is None:
         dtypes = tuple(None if s is None else s.dtype for s in rest[:2])
-        attrs["epilogue"] = plain_epilogue(y.dtype, dtypes, attrs["alpha"], attrs["beta"],
+        attrs["epilogue"] = gemm_epilogue(y.dtype, dtypes, attrs["alpha"], attrs["beta"],
                                             attrs["act"], attrs["leaky_slope"])
     return _problem("GEMM_BIAS_ACT", [a, b, *rest], outputs, attrs)
 
@@ -143,7 +143,7 @@ def _operand(spec: TensorSpec, transposed: bool) -> tuple[TensorSpec, bool]:
 
 
 @lru_cache(maxsize=4096)
-def plain_epilogue(dtype: str, dtypes: tuple[str | None, ...], alpha: float, beta: float,
+def gemm_epilogue(dtype: str, dtypes: tuple[str | None, ...], alpha: float, beta: float,
                     act: str, slope: float) -> ExprBundle:
     """Return act(alpha * acc + beta * C + bias) over inputs acc, bias, C."""
     compute = DTYPES[dtype].compute
