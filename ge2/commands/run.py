@@ -84,7 +84,7 @@ def run(path: str, symbols: tuple[str, ...], device: int | None, backend: str | 
     """
     report = Report(json_target, quiet=quiet, verbose=verbose)
     model = open_model(path, backend, device, report)
-    feeds = gather_feeds(model, inputs, parse_symbols(symbols), seed)
+    feeds = gather_feeds(model, inputs, parse_symbols(symbols, model.symbols), seed)
     report.message(f"inputs: {feeds.source}")
     start = time.perf_counter()
     results = to_host(model.run(feeds.arrays))
@@ -127,8 +127,8 @@ def open_model(path: str, backend: str | None, device: int | None, report: Repor
     return load(Path(path), backend=choice.name, device=device)
 
 
-def parse_symbols(pairs: tuple[str, ...]) -> dict[str, int]:
-    """Return the values of --sym name=N options."""
+def parse_symbols(pairs: tuple[str, ...], known: list[str]) -> dict[str, int]:
+    """Return the values of --sym name=N options; known are the model's named dimensions."""
     values = {}
     for pair in pairs:
         name, equals, number = pair.partition("=")
@@ -137,6 +137,9 @@ def parse_symbols(pairs: tuple[str, ...]) -> dict[str, int]:
                                      param_hint="--sym")
         if name in values:
             raise click.BadParameter(f"{name!r} is given twice", param_hint="--sym")
+        if name not in known:
+            raise click.BadParameter(f"the model has no named dimension {name!r}; it has: "
+                                     f"{', '.join(known) or 'none'}", param_hint="--sym")
         values[name] = int(number)
     return values
 
@@ -146,11 +149,6 @@ def gather_feeds(model: Model, options: tuple[str, ...], symbols: dict[str, int]
     """Return the inputs from files, else from the sample, else random ones."""
     from ..model.data import check_feeds, random_feeds
 
-    unknown = [name for name in symbols if name not in model.symbols]
-    if unknown:
-        known = ", ".join(model.symbols) or "none"
-        raise click.BadParameter(
-            f"the model has no named dimension {unknown[0]!r}; it has: {known}", param_hint="--sym")
     if options:
         arrays = _read_inputs(model, options)
         values = check_feeds(model.inputs, arrays, symbols)

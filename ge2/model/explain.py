@@ -1,0 +1,176 @@
+"""What the compiler does with a model, and why: passes, launches, chosen and rejected kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..compiler.concrete import concretize
+from ..compiler.ir.nodes import Graph
+from ..compiler.ir.text import format_graph
+from ..compiler.passes.pass_manager import run_passes
+from ..compiler.passes.pipeline import PASSES
+from ..compiler.plan import Plan, make_plan
+from ..errors import Ge2Error
+from ..evidence.device import DeviceProfile, profile_for
+from ..problem import Problem, TensorSpec
+
+if TYPE_CHECKING:
+    from .model import Model
+
+DEFAULT_ARCH = "sm_90a"
+
+
+@dataclass(frozen=True, slots=True)
+class PassStep:
+    """One pass and the graph after it."""
+
+    name: str
+    modified: bool
+    nodes_before: int
+    nodes_after: int
+    seconds: float
+    graph: Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Everything that decides how a model runs.
+
+    Attributes:
+        model: the model's name.
+        device: what it was planned for.
+        symbols: values of the named dimensions.
+        passes: in order, with the graph after each.
+        plan: the plan, or None where a node has no kernel.
+        problem: why there is no plan; "" when there is one.
+        launches_before: kernel launches without the passes; None where those nodes have no kernels.
+    """
+
+    model: str
+    device: DeviceProfile
+    symbols: Mapping[str, int]
+    passes: tuple[PassStep, ...]
+    plan: Plan | None
+    problem: str
+    launches_before: int | None
+
+    @property
+    def launches(self) -> int | None:
+        """Kernel launches of one run; None without a plan."""
+        return None if self.plan is None else len(self.plan.records)
+
+    def text(self, *, graphs: bool = False, candidates: bool = False) -> str:
+        """Return the explanation for a person.
+
+        Args:
+            graphs: show the graph after each pass that changed it.
+            candidates: show every kernel variant that was considered, with score or refusal.
+        """
+        sizes = ", ".join(f"{k}={v}" for k, v in self.symbols.items())
+        lines = [f"{self.model} on {self.device.name} ({self.device.arch})"
+                 + (f" with {sizes}" if sizes else ""), "", "passes"]
+        width = max((len(step.name) for step in self.passes), default=0)
+        for step in self.passes:
+            change = (f"{step.nodes_before} -> {step.nodes_after} nodes" if step.modified
+                      else "no change")
+            lines.append(f"  {step.name:{width}}  {change:22}  {1e3 * step.seconds:.2f} ms")
+            if graphs and step.modified:
+                lines += [f"    {line}" for line in format_graph(step.graph).splitlines()]
+        lines += ["", *self._plan_lines(candidates)]
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        plan = self.plan
+        return {
+            "model": self.model, "device": self.device.name, "arch": self.device.arch,
+            "symbols": dict(self.symbols), "problem": self.problem,
+            "passes": [{"name": s.name, "modified": s.modified, "nodes_before": s.nodes_before,
+                        "nodes_after": s.nodes_after, "seconds": s.seconds,
+                        "graph": format_graph(s.graph)} for s in self.passes],
+            "launches_before": self.launches_before, "launches": self.launches,
+            "arena_bytes": plan.arena_bytes if plan else None,
+            "live_bound": plan.live_bound if plan else None,
+            "steps": [self._row_dict(row) for row in plan.explain()] if plan else [],
+        }
+
+    def _plan_lines(self, candidates: bool) -> list[str]:
+        before = "?" if self.launches_before is None else self.launches_before
+        if self.plan is None:
+            return [f"no plan: {self.problem}"]
+        lines = [f"launches: {before} without passes, {self.launches} with",
+                 f"memory:   arena {self.plan.arena_bytes} bytes (at least "
+                 f"{self.plan.live_bound} are live at once)", "", "kernels"]
+        for row in self.plan.explain():
+            kernel = row["kernel"] or "nothing to do"
+            score = "" if row["score"] is None else f"  score {row['score']:g}"
+            lines.append(f"  {row['node']} ({row['op']}): {kernel}{score}")
+            lines.append(f"      {describe(row['problem'])}")
+            ranked = list(row["candidates"])
+            if candidates:
+                lines += [f"      {_candidate(report)}" for report in ranked]
+            elif len(ranked) > 1:
+                refused = sum(1 for report in ranked if report.reasons)
+                lines.append(f"      {len(ranked)} candidates, {refused} refused")
+        return lines
+
+    @staticmethod
+    def _row_dict(row: Mapping[str, Any]) -> dict[str, Any]:
+        return {**row, "problem": describe(row["problem"]), "candidates": [
+            {"variant": r.variant_id, "score": r.score, "reasons": r.reasons, "parts": r.parts}
+            for r in row["candidates"]]}
+
+
+def explain(model: Model, *, arch: str | None, symbols: dict[str, int]) -> Explanation:
+    """Return the explanation of a model; see Model.explain."""
+    values = {name: symbols.get(name, 1) for name in model.symbols}
+    device = _profile(model, arch)
+    graph = model.graph
+    steps = []
+    for step in PASSES:
+        result = run_passes(graph, [step])
+        trace, = result.trace
+        steps.append(PassStep(trace.name, trace.modified, trace.nodes_before, trace.nodes_after,
+                              trace.seconds, result.graph))
+        graph = result.graph
+    plan, problem = _plan(graph, values, device)
+    before, _ = _plan(model.graph, values, device)
+    return Explanation(model.graph.name, device, values, tuple(steps), plan, problem,
+                       None if before is None else len(before.records))
+
+
+def describe(problem: Problem) -> str:
+    """Return a problem's operator, dtypes and shapes in one line; "'" marks odd strides."""
+
+    def text(spec: TensorSpec | None) -> str:
+        if spec is None:
+            return "-"
+        return f"{spec.dtype}{list(spec.shape)}{'' if spec.is_dense else chr(39)}"
+
+    inputs, outputs = map(text, problem.inputs), map(text, problem.outputs)
+    return f"{problem.op_type}: {', '.join(inputs)} -> {', '.join(outputs)}"
+
+
+def _plan(graph: Graph, values: Mapping[str, int], device: DeviceProfile
+          ) -> tuple[Plan | None, str]:
+    try:
+        return make_plan(concretize(graph, values), device), ""
+    except Ge2Error as error:
+        return None, "; ".join([str(error), *getattr(error, "__notes__", ())])
+
+
+def _profile(model: Model, arch: str | None) -> DeviceProfile:
+    if arch is None and model.backend == "cuda":
+        from ..runtime.device import probe
+
+        return probe(model.device)
+    return profile_for(arch or DEFAULT_ARCH)
+
+
+def _candidate(report: Any) -> str:
+    if report.reasons:
+        return f"refused  {report.variant_id}: {'; '.join(report.reasons)}"
+    parts = ", ".join(f"{name} {value:+g}" for name, value in report.parts.items())
+    return f"{report.score:7.1f}  {report.variant_id}: {parts}"

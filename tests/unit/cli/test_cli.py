@@ -1,0 +1,300 @@
+"""The command line: exit codes, streams, JSON, no tracebacks for a user's mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import numpy as np
+import pytest
+
+from ge2.cli import COMMANDS, EXIT_CODES, cli, run
+
+EXAMPLE = "examples/digits/model.json"
+CPU = ("--backend", "cpu")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command printed and returned."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def ge2(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that runs the command line in this process."""
+    for name in list(os.environ):
+        if name.startswith("GE2_"):
+            monkeypatch.delenv(name)
+
+    def call(*args: str) -> Result:
+        capsys.readouterr()
+        code = run(list(args))
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.out + captured.err
+        return Result(code, captured.out, captured.err)
+
+    return call
+
+
+def test_run_checks_the_sample(ge2: Any) -> None:
+    result = ge2("run", EXAMPLE, *CPU)
+    assert result.code == 0
+    assert "accuracy 98.61 % (355 of 360)" in result.out
+    assert "matches" in result.out
+    assert result.err == "inputs: the model's sample\n"
+
+
+@pytest.mark.parametrize("name,least", [("model", 0.97), ("conv", 0.98), ("model-f16", 0.97)])
+def test_every_digits_model_is_accurate(ge2: Any, name: str, least: float) -> None:
+    result = ge2("run", f"examples/digits/{name}.json", *CPU, "--check", "--json", "-", "-q")
+    assert result.code == 0
+    assert result.json["accuracy"]["probabilities"] >= least
+    assert all(item["ok"] for item in result.json["expected"] + result.json["check"])
+
+
+def test_json_on_stdout_is_alone(ge2: Any) -> None:
+    result = ge2("run", EXAMPLE, *CPU, "--json", "-")
+    assert result.json["ok"] is True
+    assert result.json["backend"] == "cpu"
+    assert "accuracy" in result.err
+
+
+def test_json_file(ge2: Any, tmp_path: Path) -> None:
+    assert ge2("run", EXAMPLE, *CPU, "--json", str(tmp_path / "r.json")).code == 0
+    assert json.loads((tmp_path / "r.json").read_text())["name"] == "digits-mlp"
+    assert ge2("run", EXAMPLE, *CPU, "--json", str(tmp_path / "no" / "r.json")).code == 2
+
+
+def test_mismatch_exits_with_1(ge2: Any) -> None:
+    result = ge2("run", EXAMPLE, *CPU, "--atol", "0", "--rtol", "0")
+    assert result.code == 1
+    assert "MISMATCH" in result.out
+    assert "worst at [" in result.out
+
+
+def test_random_inputs_are_announced(ge2: Any) -> None:
+    result = ge2("run", EXAMPLE, *CPU, "--sym", "batch=3", "--seed", "5")
+    assert "inputs: random, seed 5, batch=3\n" in result.err
+    assert "float32[3, 10]" in result.out
+
+
+def test_inputs_and_outputs(ge2: Any, tmp_path: Path) -> None:
+    images = np.load("examples/digits/images.npy")[:7]
+    np.save(tmp_path / "x.npy", images)
+    np.savez(tmp_path / "x.npz", images=images)
+    np.savetxt(tmp_path / "x.csv", images.reshape(7, 64), fmt="%d", delimiter=",")
+    arrays = []
+    for file in ("x.npy", "x.npz", "x.csv"):
+        for given in (f"images={tmp_path / file}", str(tmp_path / file)):
+            out = tmp_path / "y.npy"
+            assert ge2("run", EXAMPLE, *CPU, "--input", given, "--output", str(out)).code == 0
+            arrays.append(np.load(out))
+    want = np.load("examples/digits/model-expected.npy")[:7]
+    for array in arrays:
+        np.testing.assert_allclose(array, want, atol=1e-4)
+    for target, read in (("o.npz", lambda p: np.load(p)["probabilities"]),
+                         ("folder", lambda p: np.load(p / "probabilities.npy")),
+                         ("o.csv", lambda p: np.loadtxt(p, delimiter=","))):
+        path = tmp_path / target
+        ge2("run", EXAMPLE, *CPU, "--input", str(tmp_path / "x.npy"), "--output", str(path))
+        np.testing.assert_allclose(read(path), want, atol=1e-4)
+
+
+@pytest.mark.parametrize("args,code,wanted", [
+    (("run", "no.json"), 3, "no.json does not exist"),
+    (("run", "examples"), 3, "is a folder"),
+    (("run", EXAMPLE, *CPU, "--input", "image=x.npy"), 3, "Did you mean images?"),
+    (("run", EXAMPLE, *CPU, "--input", "x.npy"), 3, "x.npy does not exist"),
+    (("run", EXAMPLE, *CPU, "--input", "examples/digits/labels.npy"), 3, "another rank"),
+    (("run", EXAMPLE, *CPU, "--sym", "batch"), 2, "'batch' is not NAME=N"),
+    (("run", EXAMPLE, *CPU, "--sym", "batch=x"), 2, "not NAME=N"),
+    (("run", EXAMPLE, *CPU, "--sym", "n=3"), 2, "no named dimension 'n'; it has: batch"),
+    (("run", EXAMPLE, *CPU, "--sym", "batch=3", "--sym", "batch=4"), 2, "given twice"),
+    (("run", EXAMPLE, "--backend", "gpu"), 2, "'gpu' is not one of"),
+    (("run", EXAMPLE, "--chekc"), 2, "--check"),
+    (("run",), 2, "Missing argument 'MODEL'"),
+    (("rnu",), 2, "did you mean run?"),
+    (("check", EXAMPLE, "no.json"), 3, "no.json does not exist"),
+    (("ops", "softmx"), 3, "did you mean SOFTMAX"),
+    (("kernels", "show", "nothing"), 1, "nothing"),
+    (("cache", "prune", "--older-than", "old"), 2, "'old' is not an age"),
+])
+def test_mistakes(ge2: Any, args: tuple[str, ...], code: int, wanted: str) -> None:
+    result = ge2(*args)
+    assert result.code == code
+    assert wanted in result.err + result.out
+
+
+def test_no_gpu_exits_with_4(ge2: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ge2.model.backend.cuda_device_count", lambda: (0, "no driver here"))
+    result = ge2("run", EXAMPLE, "--backend", "cuda")
+    assert result.code == 4
+    assert result.err.startswith("ge2: no CUDA device: no driver here")
+
+
+def test_gpu_without_cupy_falls_back(ge2: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ge2.model.backend.cuda_device_count", lambda: (1, ""))
+    monkeypatch.setattr("ge2.model.backend.has_cupy", lambda: False)
+    result = ge2("run", EXAMPLE)
+    assert result.code == 0
+    assert "pip install 'ge2[cuda13]'" in result.err
+    assert " on cpu" in result.out
+
+
+def test_bad_variable_is_an_error(ge2: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GE2_BACKEND", "gpu")
+    result = ge2("env")
+    assert result.code == 2
+    assert "GE2_BACKEND has a bad value; found 'gpu'; wanted" in result.err
+
+
+def test_misspelt_variable_is_a_warning(ge2: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GE2_CACHE_DRI", "x")
+    result = ge2("env")
+    assert result.code == 0
+    assert "GE2_CACHE_DRI is not a ge2 variable; did you mean GE2_CACHE_DIR" in result.err
+
+
+def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ge2.errors import ModelError
+
+    monkeypatch.setenv("GE2_DEBUG", "1")
+    with pytest.raises(ModelError):
+        run(["run", "no.json"])
+
+
+def test_env_lists_every_variable(ge2: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ge2.config import VARIABLES
+
+    monkeypatch.setenv("GE2_DEVICE", "3")
+    result = ge2("env", "--json", "-", "-q")
+    assert set(result.json) == set(VARIABLES)
+    assert result.json["GE2_DEVICE"] | {"doc": ""} == {
+        "value": "3", "source": "environment", "default": "0", "choices": [], "doc": ""}
+
+
+def test_help_lists_commands_and_exit_codes(ge2: Any) -> None:
+    text = ge2("--help").out
+    for name in COMMANDS:
+        assert f"  {name} " in text
+    for code, meaning in EXIT_CODES:
+        assert str(code) in text and meaning in text
+
+
+def every_command(command: click.Command, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    paths = [path]
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            paths += every_command(child, (*path, name))
+    return paths
+
+
+@pytest.mark.parametrize("path", every_command(cli), ids="-".join)
+def test_every_command_has_help(ge2: Any, path: tuple[str, ...]) -> None:
+    result = ge2(*path, "--help")
+    assert result.code == 0
+    assert result.out.startswith("Usage: ge2")
+    assert all(len(line) <= 100 for line in result.out.splitlines())
+
+
+def test_schema_accepts_the_example(ge2: Any) -> None:
+    schema = ge2("schema").json
+    assert schema["$schema"].startswith("https://json-schema.org/")
+    node = schema["$defs"]["NodeDecl"]
+    assert node["additionalProperties"] is False
+    assert set(node["required"]) == {"op", "inputs", "outputs"}
+
+
+def test_ops_lists_every_operator(ge2: Any) -> None:
+    from ge2.compiler.opdefs import OPS
+
+    listed = ge2("ops", "--json", "-").json["operators"]
+    assert [item["name"] for item in listed] == list(OPS)
+    assert "axis" in ge2("ops", "softmax").out
+
+
+def test_check_describes_models(ge2: Any) -> None:
+    result = ge2("check", EXAMPLE, "examples/digits/conv.json")
+    assert result.code == 0
+    assert "input  images: u8[batch, 8, 8]" in result.out
+    assert result.out.count("ok ") == 2
+
+
+def test_bench_names_the_unmet_criterion(ge2: Any) -> None:
+    result = ge2("run", EXAMPLE, *CPU, "--bench", "--timeout", "0.1", "--min-time", "5")
+    assert result.code == 0
+    assert "median" in result.out
+    assert "not met within 0.1 s: min-time 5 s" in result.out
+
+
+def test_doctor_passes_here(ge2: Any) -> None:
+    result = ge2("doctor", "--json", "-", "-q")
+    assert result.code == 0, result.err
+    names = [f["name"] for f in result.json["findings"]]
+    assert {"ge2", "python", "cupy", "cache"} <= set(names)
+
+
+def test_doctor_names_two_cupy_wheels(ge2: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.metadata
+
+    class Wheel:
+        def __init__(self, name: str, version: str) -> None:
+            self.metadata = {"Name": name}
+            self.version = version
+
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda **kw: [] if kw else [
+        Wheel("cupy-cuda12x", "14.0"), Wheel("cupy-cuda13x", "14.0")])
+    result = ge2("doctor")
+    assert result.code == 4
+    assert "pip uninstall -y cupy-cuda12x cupy-cuda13x" in result.out
+
+
+def test_colors_obey_no_color() -> None:
+    environment = {**os.environ, "NO_COLOR": "1", "FORCE_COLOR": "1"}
+    result = subprocess.run([sys.executable, "cli.py", "check", EXAMPLE], env=environment,
+                            capture_output=True, text=True, check=True)
+    assert "\x1b" not in result.stdout
+
+
+def test_closed_pipe_is_no_error() -> None:
+    result = subprocess.run(f"{sys.executable} cli.py ops | head -1", shell=True,
+                            capture_output=True, text=True, check=True)
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(ge2: Any, shell: str) -> None:
+    assert "_GE2_COMPLETE" in ge2("completion", shell).out
+
+
+def test_completion_offers_commands() -> None:
+    environment = {**os.environ, "_GE2_COMPLETE": "bash_complete", "COMP_WORDS": "ge2 ex",
+                   "COMP_CWORD": "1"}
+    result = subprocess.run([sys.executable, "-c", "from ge2.cli import main; main()"],
+                            env=environment, capture_output=True, text=True, check=False)
+    assert "explain" in result.stdout
+
+
+def test_published_schema_is_what_the_loader_takes() -> None:
+    from ge2.model.schema import ModelFile, json_schema
+
+    assert json_schema()["$defs"]["ModelFile"] == msgspec.json.schema(ModelFile)["$defs"][
+        "ModelFile"]
