@@ -18,7 +18,7 @@ from .loader import GraphLoader
 from .sample import Sample
 
 if TYPE_CHECKING:
-    from ..compiler.passes.pipeline import Optimized
+    from ..compiler.passes.pass_manager import Optimized
     from ..runtime.cpu import CpuProgram
     from ..runtime.executor import Executable
     from .explain import Explanation
