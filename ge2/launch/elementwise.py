@@ -1,4 +1,4 @@
-"""Launch rules of the elementwise kernels: vectors, tiles through shared memory, single elements."""
+"""Launch rules of the elementwise kernels: vectors, tiles in shared memory, single elements."""
 
 from __future__ import annotations
 

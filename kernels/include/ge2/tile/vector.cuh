@@ -11,7 +11,8 @@ constexpr int kBroadcast = 1;  // the same element for all
 constexpr int kStrided = 2;    // any step, one access per element
 
 // Reads V elements from `from + at`; elements from `valid` on are not touched and become zero.
-template <int MODE, typename T, int V, typename Offset>
+// WHOLE promises that valid is 0 or V.
+template <int MODE, bool WHOLE = false, typename T, int V, typename Offset>
 inline void load_lanes(Vec<T, V>& to, const T* from, Offset at, int valid, Offset step = 1) {
     if constexpr (MODE == kBroadcast) {
         const T one = valid > 0 ? from[at] : T{};
@@ -25,19 +26,22 @@ inline void load_lanes(Vec<T, V>& to, const T* from, Offset at, int valid, Offse
             }
         }
 #pragma unroll
-        for (int e = 0; e < V; ++e)
-            to.v[e] = e < valid ? from[at + static_cast<Offset>(e) * step] : T{};
+        for (int e = 0; e < V; ++e) {
+            const bool inside = !(WHOLE && MODE == kUnit) && e < valid;
+            to.v[e] = inside ? from[at + static_cast<Offset>(e) * step] : T{};
+        }
     }
 }
 
 // Writes the first `valid` of V elements to `to + at`.
-template <int MODE, typename T, int V, typename Offset>
+template <int MODE, bool WHOLE = false, typename T, int V, typename Offset>
 inline void store_lanes(const Vec<T, V>& from, T* to, Offset at, int valid, Offset step = 1) {
     if constexpr (MODE == kUnit) {
         if (valid >= V) {
             *reinterpret_cast<Vec<T, V>*>(to + at) = from;
             return;
         }
+        if constexpr (WHOLE) return;
     }
 #pragma unroll
     for (int e = 0; e < V; ++e)

@@ -1,0 +1,155 @@
+"""How the operands of a row operator lie in memory, and which row kernels can walk them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ...contract import DTYPES
+from ...errors import ShapeMismatch
+from ...problem import Problem, TensorSpec, dense_strides
+from ..ir.row import RowOp
+from .walk import VECTOR_BYTES, Walk, collapse
+
+WARP = 32
+MAX_LANES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayout:
+    """A ROW problem: every tensor as (lead strides, step along the row).
+
+    Attributes:
+        tensors: x, extras, outputs.
+        lead: the axes that rows are counted over, collapsed, with each tensor's strides.
+        steps: element step along the row; 0 for a value per row.
+        n: row length.
+        rows: number of rows.
+    """
+
+    tensors: tuple[TensorSpec, ...]
+    lead: Walk
+    steps: tuple[int, ...]
+    n: int
+    rows: int
+
+    @property
+    def reach(self) -> int:
+        """Largest absolute element offset."""
+        along = max(abs(step) * max(self.n - 1, 0) for step in self.steps)
+        return self.lead.reach + along
+
+
+def row_op_of(problem: Problem) -> RowOp:
+    """Return the problem's declaration."""
+    op = problem.attr_map["row"]
+    assert isinstance(op, RowOp), op
+    return op
+
+
+@lru_cache(maxsize=4096)
+def row_layout(problem: Problem) -> RowLayout:
+    """Return the layout of a ROW problem: x and row outputs [..., n], scalar outputs [...].
+
+    Extras broadcast to x; scalar outputs may keep a last axis of 1.
+
+    Raises:
+        ShapeMismatch: an operand does not fit x.
+    """
+    op = row_op_of(problem)
+    inputs = [t for t in problem.inputs if t is not None]
+    if len(inputs) != op.n_inputs + op.n_extras or len(problem.outputs) != len(op.outputs):
+        raise ShapeMismatch(f"row operator {op.name} takes other operands",
+                            found=(len(inputs), len(problem.outputs)),
+                            wanted=(op.n_inputs + op.n_extras, len(op.outputs)))
+    shape = inputs[0].shape
+    lead_shape, n = shape[:-1], shape[-1]
+    strides = [_operand_strides(t, shape) for t in inputs]
+    for tensor, kind in zip(problem.outputs, op.outputs, strict=True):
+        strides.append(_operand_strides(tensor, shape) if kind == "row"
+                       else _scalar_strides(tensor, lead_shape))
+    steps = [s[-1] for s in strides]
+    if n == 1:
+        steps = [1 if step else 0 for step in steps]
+    lead = collapse(lead_shape, tuple(s[:-1] for s in strides))
+    return RowLayout((*inputs, *problem.outputs), lead, tuple(steps), n, _product(lead_shape))
+
+
+def _operand_strides(tensor: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return strides expanded to shape; missing axes and extents of 1 broadcast."""
+    missing = len(shape) - len(tensor.shape)
+    if missing < 0:
+        raise ShapeMismatch("row operand has too many axes", found=tensor.shape, wanted=shape)
+    result = [0] * missing
+    for extent, stride, wanted in zip(tensor.shape, tensor.strides, shape[missing:], strict=True):
+        if extent not in (wanted, 1):
+            raise ShapeMismatch("row operand does not broadcast", found=tensor.shape, wanted=shape)
+        result.append(0 if extent == 1 and wanted != 1 else stride)
+    return tuple(result)
+
+
+def _scalar_strides(tensor: TensorSpec, lead: tuple[int, ...]) -> tuple[int, ...]:
+    if tensor.shape == lead:
+        return (*tensor.strides, 0)
+    if tensor.shape == (*lead, 1):
+        return (*tensor.strides[:-1], 0)
+    if tensor.size == _product(lead) and tensor.is_dense:
+        return (*dense_strides(lead), 0)
+    raise ShapeMismatch("output with one value per row has another shape", found=tensor.shape,
+                        wanted=lead)
+
+
+def _product(extents: tuple[int, ...]) -> int:
+    total = 1
+    for extent in extents:
+        total *= extent
+    return total
+
+
+@lru_cache(maxsize=4096)
+def row_vector(problem: Problem) -> int:
+    """Return elements per access along the row: 1 where addresses or strides allow no more."""
+    layout = row_layout(problem)
+    unit = [i for i, step in enumerate(layout.steps) if step == 1]
+    if 0 not in unit:
+        return 1
+    sizes = {i: DTYPES[layout.tensors[i].dtype].itemsize for i in unit}
+    width = VECTOR_BYTES // max(sizes.values())
+    while width > 1:
+        if all(layout.tensors[i].align % (width * sizes[i]) == 0
+               and all(s % width == 0 for s in layout.lead.strides[i]) for i in unit):
+            return width
+        width //= 2
+    return 1
+
+
+@lru_cache(maxsize=4096)
+def column_vector(problem: Problem) -> int:
+    """Return rows per access along the innermost lead axis; 0 where x is not contiguous there."""
+    layout = row_layout(problem)
+    if layout.lead.strides[0][-1] != 1 or layout.lead.shape[-1] < 2:
+        return 0
+    unit = [i for i, s in enumerate(layout.lead.strides) if s[-1] == 1]
+    sizes = {i: DTYPES[layout.tensors[i].dtype].itemsize for i in unit}
+    # Each row of the vector has a state in registers, so 8 bytes are enough for 16-bit types.
+    width = min(VECTOR_BYTES // max(sizes.values()), 4)
+    while width > 1:
+        if all(_column_fits(layout, i, width, sizes[i]) for i in unit):
+            return width
+        width //= 2
+    return 1
+
+
+def _column_fits(layout: RowLayout, index: int, width: int, size: int) -> bool:
+    others = (*layout.lead.strides[index][:-1], layout.steps[index])
+    inner = layout.lead.shape[-1]
+    return (layout.tensors[index].align % (width * size) == 0
+            and all(s % width == 0 for s in others)
+            and (len(layout.lead.shape) == 1 or inner % width == 0))
+
+
+def resident_lanes(problem: Problem, vectors: int) -> int:
+    """Return the threads per row that hold it with `vectors` accesses each; a power of two."""
+    accesses = -(-row_layout(problem).n // row_vector(problem))
+    need = max(-(-accesses // vectors), 1)
+    return 1 << (need - 1).bit_length()

@@ -1,0 +1,307 @@
+"""Launch rules of the row kernels: resident rows, loops, several blocks per row, columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..compiler.ir.row import RowOp
+from ..compiler.ir.row_ops import build_row_op
+from ..compiler.kernels.row_plans import (
+    MAX_LANES,
+    WARP,
+    RowLayout,
+    column_vector,
+    resident_lanes,
+    row_layout,
+    row_op_of,
+    row_vector,
+)
+from ..compiler.kernels.walk import INT32_MAX
+from ..contract import DTYPES
+from ..errors import Unsupported
+from ..evidence.device import arch_number
+from ..problem import Problem, TensorSpec
+from .elementwise import axes_fields, axes_value, c_types, index_types, pointer_fields
+from .record import (
+    SEMAPHORES,
+    WORKSPACE,
+    ArgsBuilder,
+    KernelSource,
+    LaunchRecord,
+    args_checks,
+    args_dtype,
+)
+from .row_render import render_row_op
+from .rule import LaunchRule
+
+if TYPE_CHECKING:
+    from ..compiler.kernels.metadata import Variant
+    from ..evidence.device import DeviceProfile
+
+_MODES = {1: "ge2::kUnit", 0: "ge2::kBroadcast"}
+_ALIGN_SLACK = 1024  # shared_memory() rounds its base up
+_SPLIT_ELEMENTS = 16384  # a block of row_split should have at least this much to read
+
+
+@lru_cache(maxsize=1024)
+def _args_layout(n_inputs: int, n_outputs: int, rank: int) -> np.dtype[Any]:
+    count = n_inputs + n_outputs
+    return args_dtype(
+        *pointer_fields(n_inputs, n_outputs), ("rows", "i8"), ("n", "i8"),
+        ("lead", axes_fields(rank)), ("stride", "i8", (count, rank)), ("step", "i8", (count,)),
+        ("zero", "u4", (4,)), ("workspace", "u8"), ("semaphores", "u8"), ("splits", "i8"))
+
+
+@lru_cache(maxsize=1024)
+def _checks(dtype: np.dtype[Any]) -> str:
+    return args_checks(dtype)
+
+
+def _record(problem: Problem, variant: Variant, steps: Sequence[int], context: dict[str, Any],
+            *, entry: str = "", splits: int = 1, **launch: Any) -> LaunchRecord:
+    """Return a row kernel's record.
+
+    Args:
+        steps: per tensor the step along the axis that accesses are vectorised over.
+    """
+    layout, op = row_layout(problem), row_op_of(problem)
+    n_in, n_out = op.n_inputs + op.n_extras, len(op.outputs)
+    rank = len(layout.lead.shape)
+    linear, offset = index_types(layout.rows, layout.reach)
+    modes = tuple(_MODES.get(step, "ge2::kStrided") for step in steps)
+    dtype = _args_layout(n_in, n_out, rank)
+    full = {
+        **variant.param_map, **context, **render_row_op(op), "rank": rank, "linear": linear,
+        "offset": offset, "in_types": c_types(layout.tensors[:n_in]),
+        "out_types": c_types(layout.tensors[n_in:]), "in_modes": modes[:n_in],
+        "out_modes": modes[n_in:], "ARGS_CHECKS": _checks(dtype),
+    }
+    values = {
+        "rows": layout.rows, "n": layout.n, "lead": axes_value(layout.lead.shape),
+        "stride": layout.lead.strides, "step": layout.steps, "splits": splits,
+    }
+    slots = {name: (slot, 0) for slot, (name, _) in enumerate(pointer_fields(n_in, n_out))}
+    if launch.get("workspace"):
+        slots["workspace"] = (WORKSPACE, 0)
+    if launch.get("semaphores"):
+        slots["semaphores"] = (SEMAPHORES, 0)
+    args, relocs = ArgsBuilder(dtype, values, slots).pack()
+    source = KernelSource(variant.kernel.template, tuple(sorted(full.items())),
+                          entry or variant.kernel.name)
+    if launch["grid"][0] > INT32_MAX:
+        raise Unsupported("too many rows for one launch", found=layout.rows)
+    return LaunchRecord(source, args=args, relocs=relocs, **launch)
+
+
+def _is_empty(problem: Problem) -> bool:
+    return all(t.size == 0 for t in problem.outputs)
+
+
+def _row_context(layout: RowLayout, vector: int) -> dict[str, Any]:
+    return {"vector": vector, "whole": layout.n % vector == 0}
+
+
+def _min_blocks(threads: int, vectors: int, operands: int, arch: str) -> int:
+    """Return how many blocks should share a multiprocessor: the compiler's register budget.
+
+    Packed vectors need 4 registers each; 44 more were enough for every operator measured.
+    """
+    per_sm = {75: 1024, 86: 1536, 89: 1536, 120: 1536}.get(arch_number(arch), 2048)
+    by_registers = 65536 // (threads * (4 * vectors * operands + 44))
+    return max(1, min(by_registers, per_sm // threads, 16))
+
+
+@dataclass(frozen=True, slots=True)
+class ResidentRule:
+    """row_warp and row_block: the row lies in the registers of up to 1024 threads."""
+
+    def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
+        """See LaunchRule."""
+        if _is_empty(problem):
+            return []
+        layout = row_layout(problem)
+        vectors: int = variant.param("VECTORS")
+        lanes = resident_lanes(problem, vectors)
+        shuffles = variant.param("REDUCE") == "warp_shuffle"
+        if lanes > (WARP if shuffles else MAX_LANES):
+            raise Unsupported("the row does not fit in registers", found=layout.n,
+                              wanted=f"at most {vectors} vectors in each of {MAX_LANES} threads")
+        lanes = lanes if shuffles else max(lanes, 2 * WARP)
+        per_block = max(1, 128 // lanes)
+        scratch = {"warp_shuffle": 0, "block": lanes // WARP * 128, "shared_tree": lanes * 64}
+        bytes_needed = scratch[variant.param("REDUCE")] * per_block
+        context = {
+            **_row_context(layout, row_vector(problem)), "lanes": lanes,
+            "rows_per_block": per_block, "scratch": bytes_needed,
+            "min_blocks": _min_blocks(lanes * per_block, vectors, row_op_of(problem).n_inputs,
+                                      device.arch),
+        }
+        blocks = -(-layout.rows // per_block)
+        return [_record(problem, variant, layout.steps, context, grid=(blocks, 1, 1),
+                        block=(lanes * per_block, 1, 1),
+                        smem=bytes_needed + _ALIGN_SLACK if bytes_needed else 0)]
+
+    def examples(self, variant: Variant) -> list[Problem]:
+        """See LaunchRule."""
+        long = variant.param("REDUCE") != "warp_shuffle"
+        n = 64 * 8 * int(variant.param("VECTORS")) if long else 64 * int(variant.param("VECTORS"))
+        return example_rows(n)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopRule:
+    """row_loop: a block per row, any length, any strides."""
+
+    def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
+        """See LaunchRule."""
+        if _is_empty(problem):
+            return []
+        layout, threads = row_layout(problem), variant.param("THREADS")
+        scratch = threads // WARP * 128
+        context = {**_row_context(layout, row_vector(problem)), "scratch": scratch}
+        return [_record(problem, variant, layout.steps, context, grid=(layout.rows, 1, 1),
+                        block=(threads, 1, 1), smem=scratch + _ALIGN_SLACK)]
+
+    def examples(self, variant: Variant) -> list[Problem]:
+        """See LaunchRule."""
+        softmax = build_row_op("softmax")
+        strided = TensorSpec("f32", (3, 4, 50), (200, 1, -4), 4)
+        return [*example_rows(5003), *example_rows(4096),
+                row_problem(softmax, [strided], ["f32"])]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRule:
+    """row_split: several blocks per row; row outputs take a second launch."""
+
+    def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
+        """See LaunchRule."""
+        if _is_empty(problem):
+            return []
+        layout, op = row_layout(problem), row_op_of(problem)
+        threads = variant.param("THREADS")
+        splits = row_splits(layout, device, 2048 // threads)
+        state = state_bytes(op)
+        scratch = threads // WARP * 128 + 16
+        context = {**_row_context(layout, row_vector(problem)), "scratch": scratch,
+                   "state_bytes": state}
+        launch: dict[str, Any] = {
+            "grid": (layout.rows * splits, 1, 1), "block": (threads, 1, 1),
+            "workspace": layout.rows * (splits + 1) * state,
+        }
+        records = [_record(problem, variant, layout.steps, context, splits=splits,
+                           smem=scratch + _ALIGN_SLACK, semaphores=layout.rows, **launch)]
+        if op.reads_row_to_finish:
+            records.append(_record(problem, variant, layout.steps, context, splits=splits,
+                                   entry="row_split_finish", **launch))
+        return records
+
+    def examples(self, variant: Variant) -> list[Problem]:
+        """See LaunchRule."""
+        return [*example_rows(100003), *example_rows(131072)]
+
+
+def row_splits(layout: RowLayout, device: DeviceProfile, blocks_per_sm: int) -> int:
+    """Return how many blocks share a row so that the device is filled once."""
+    by_device = -(-device.sm_count * blocks_per_sm // max(layout.rows, 1))
+    return max(1, min(by_device, layout.n // _SPLIT_ELEMENTS, 4096))
+
+
+def state_bytes(op: RowOp) -> int:
+    """Return the size of the operator's State struct on the device."""
+    sizes = [DTYPES[v.dtype].itemsize for v in op.state]
+    offset = 0
+    for size in sizes:
+        offset = -(-offset // size) * size + size
+    return -(-offset // max(sizes)) * max(sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRule:
+    """row_column: threads along neighbouring rows."""
+
+    def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
+        """See LaunchRule."""
+        if _is_empty(problem):
+            return []
+        layout, op = row_layout(problem), row_op_of(problem)
+        vector = column_vector(problem)
+        if not vector:
+            raise Unsupported("rows are not neighbours in memory", found=layout.lead.strides[0])
+        across, down = variant.param("ACROSS"), variant.param("DOWN")
+        inner = layout.lead.shape[-1]
+        groups = layout.rows // inner * -(-inner // (across * vector))
+        splits = 1
+        if not op.reads_row_to_finish:
+            wanted = -(-device.sm_count * (1024 // (across * down)) // groups)
+            splits = max(1, min(wanted, layout.n // (down * 16), 1024))
+        state = state_bytes(op)
+        context = {"vector": vector, "whole": inner % vector == 0, "state_bytes": state}
+        shared = {"workspace": groups * splits * across * vector * state,
+                  "semaphores": groups} if splits > 1 else {}
+        steps = [s[-1] for s in layout.lead.strides]
+        return [_record(problem, variant, steps, context, splits=splits,
+                        grid=(groups * splits, 1, 1), block=(across * down, 1, 1),
+                        smem=16 + across * down * vector * state + _ALIGN_SLACK, **shared)]
+
+    def examples(self, variant: Variant) -> list[Problem]:
+        """See LaunchRule."""
+        def columns(dtype: str, b: int, n: int, inner: int) -> TensorSpec:
+            return TensorSpec(dtype, (b, inner, n), (n * inner, 1, inner))
+
+        return [
+            row_problem(build_row_op("sum"), [columns("f32", 1, 3000, 64)], ["f32"]),
+            row_problem(build_row_op("softmax"), [columns("bf16", 2, 40, 72)], ["bf16"],
+                        strides=(72 * 40, 1, 72)),
+            row_problem(build_row_op("argmax"), [columns("f16", 2, 40, 33)], ["i64"]),
+            row_problem(build_row_op("layer_norm"),
+                        [columns("f32", 2, 40, 36), TensorSpec.dense("f32", (40,)),
+                         TensorSpec.dense("f32", (40,))], ["f32"], strides=(36 * 40, 1, 36)),
+        ]
+
+
+def row_problem(op: RowOp, inputs: Sequence[TensorSpec], out_dtypes: Sequence[str],
+                strides: tuple[int, ...] = ()) -> Problem:
+    """Return the ROW problem of op; outputs are dense, or row outputs have the given strides."""
+    shape = inputs[0].shape
+    outputs = []
+    for dtype, kind in zip(out_dtypes, op.outputs, strict=True):
+        if kind == "row" and strides:
+            outputs.append(TensorSpec(dtype, shape, strides))
+        else:
+            outputs.append(TensorSpec.dense(dtype, shape if kind == "row" else shape[:-1]))
+    return Problem("ROW", tuple(inputs), tuple(outputs), (("row", op),))
+
+
+def example_rows(n: int) -> list[Problem]:
+    """Return row problems of length n that cover states, operands and dtypes."""
+    def x(dtype: str) -> TensorSpec:
+        return TensorSpec.dense(dtype, (5, n))
+
+    weight = TensorSpec.dense("f32", (n,))
+    wide = TensorSpec.dense("f64", (5, n))
+    return [
+        row_problem(build_row_op("softmax"), [x("bf16")], ["bf16"]),
+        row_problem(build_row_op("softmax"), [x("f32")], ["f32"]),
+        row_problem(build_row_op("layer_norm"), [x("f16"), weight, weight], ["f16"]),
+        row_problem(build_row_op("sum"), [x("f32")], ["f32"]),
+        row_problem(build_row_op("argmax"), [x("f32")], ["i64"]),
+        row_problem(build_row_op("sum", "i64"), [x("i64")], ["i64"]),
+        row_problem(build_row_op("max", "f64"), [wide], ["f64"]),
+        row_problem(build_row_op("add_rms_norm", rounding="bf16"),
+                    [x("bf16"), x("bf16"), weight], ["bf16", "bf16"]),
+    ]
+
+
+RULES: dict[str, LaunchRule] = {
+    "row.resident": ResidentRule(),
+    "row.loop": LoopRule(),
+    "row.split": SplitRule(),
+    "row.column": ColumnRule(),
+}
+

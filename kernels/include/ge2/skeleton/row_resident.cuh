@@ -1,0 +1,117 @@
+// Row operators whose row stays in registers: read once, reduced in stages or by updates, written.
+#pragma once
+
+#include <ge2/tile/opaque.cuh>
+#include <ge2/tile/vector.cuh>
+
+namespace ge2 {
+
+// One thread's part of a row: U vectors of V elements, LANES vectors apart.
+template <typename Row, int V, int U>
+struct ResidentPart {
+    typename Row::template Chunk<V> x[U];
+    int valid[U];
+    long long column[U];
+
+    template <bool WHOLE>
+    void load(const Row& row, int rank, int lanes, long long n) {
+#pragma unroll
+        for (int u = 0; u < U; ++u) {
+            column[u] = static_cast<long long>(u * lanes + rank) * V;
+            const long long left = n - column[u];
+            valid[u] = left >= V ? V : (!WHOLE && left > 0 ? static_cast<int>(left) : 0);
+            row.load(x[u], column[u], valid[u]);
+        }
+    }
+
+    // Calls visit(chunk, lane, column) for each element that exists.
+    template <bool WHOLE, typename Visit>
+    void each(unsigned zero, Visit visit) const {
+#pragma unroll
+        for (int u = 0; u < U; ++u) {
+            if (WHOLE && valid[u] == 0) continue;
+            const typename Row::template Chunk<V> chunk = U >= 4 ? x[u].again(zero) : x[u];
+#pragma unroll
+            for (int e = 0; e < V; ++e)
+                if (WHOLE || e < valid[u]) visit(chunk.value(e), column[u] + e);
+        }
+    }
+};
+
+// Runs stages K.. over the part, each reduced over the group before the next.
+template <typename Op, int K, bool WHOLE, typename Part, typename Group, typename Args>
+inline void run_stages(typename Op::Seen& seen, const Part& part, Group& group,
+                       const typename Op::Values& first, typename Op::Compute n,
+                       const Args& args) {
+    if constexpr (K < Op::kStages) {
+        using Stage = typename Op::template StageAt<K>;
+        typename Stage::Partial partial = Stage::init();
+        part.template each<WHOLE>(args.zero[K < 3 ? K : 3], [&](const auto& x, long long index) {
+            Stage::add(partial, seen, x, first, index);
+        });
+        partial = group.all_symmetric(
+            partial, [](const auto& a, const auto& b) { return Stage::merge(a, b); });
+        Stage::finish(seen, partial, n);
+        run_stages<Op, K + 1, WHOLE>(seen, part, group, first, n, args);
+    }
+}
+
+// A block holds ROWS rows of LANES threads each.
+template <typename Op, typename Row, typename Group, int LANES, int ROWS, int V, int U, bool WHOLE,
+          typename Linear, typename Args>
+inline void row_resident(const Args& args, unsigned char* scratch) {
+    using Compute = typename Op::Compute;
+    const int rank = static_cast<int>(threadIdx.x) % LANES;
+    const Linear wanted =
+        static_cast<Linear>(blockIdx.x) * ROWS + static_cast<Linear>(threadIdx.x / LANES);
+    const bool active = wanted < static_cast<Linear>(args.rows);
+    // Shuffles and barriers need all threads, so those beyond the last row repeat row 0.
+    const Row row(args, active ? wanted : 0);
+    Group group(scratch);
+    ResidentPart<Row, V, U> part;
+    part.template load<WHOLE>(row, rank, LANES, args.n);
+    typename Op::Values first{};
+    if constexpr (Op::kPivot) {
+        typename Row::template Chunk<1> head;
+        row.load(head, 0, args.n > 0 ? 1 : 0);
+        first = head.value(0);
+    }
+    const Compute n = static_cast<Compute>(args.n);
+    typename Op::State state = Op::init();
+    if constexpr (Op::kStages > 0) {
+        typename Op::Seen seen{};
+        run_stages<Op, 0, WHOLE>(seen, part, group, first, n, args);
+        state = Op::collect(seen, n);
+    } else {
+        part.template each<WHOLE>(args.zero[0], [&](const auto& x, long long index) {
+            state = Op::update(state, x, first, index);
+        });
+        state = group.all(state, [](const auto& a, const auto& b) { return Op::merge(a, b); });
+    }
+    if (!active) return;
+    if constexpr (Op::kScalarOutputs) {
+        if (rank == 0) {
+            typename Row::template OutChunk<1> out;
+            out.put(0, Op::finish(state, typename Op::Values{}, {}, first, 0, n));
+            row.store_scalars(out, 1);
+        }
+    }
+    if constexpr (Op::kRowOutputs) {
+#pragma unroll
+        for (int u = 0; u < U; ++u) {
+            if (part.valid[u] == 0) continue;
+            typename Row::template ExtraChunk<V> extras;
+            row.load(extras, part.column[u], part.valid[u]);
+            const typename Row::template Chunk<V> x =
+                U >= 4 ? part.x[u].again(args.zero[3]) : part.x[u];
+            typename Row::template OutChunk<V> out;
+#pragma unroll
+            for (int e = 0; e < V; ++e)
+                out.put(e, Op::finish(state, x.value(e), extras.value(e), first,
+                                      part.column[u] + e, n));
+            row.store(out, part.column[u], part.valid[u]);
+        }
+    }
+}
+
+}  // namespace ge2
