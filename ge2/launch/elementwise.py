@@ -237,7 +237,7 @@ class TiledRule:
         }
         return [_make_record(problem, variant, context, _tiled_dtype(n_in, n_out, rank), values,
                              grid=(blocks, 1, 1), block=(variant.param("THREADS"), 1, 1),
-                             smem=sum(sizes) * tile[0] * tile[1] + 1024)]
+                             smem=plan.shared_bytes(problem, tile[0] * tile[1]))]
 
     def examples(self, variant: Variant) -> list[Problem]:
         """See LaunchRule."""

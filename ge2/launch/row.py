@@ -19,6 +19,7 @@ from ..compiler.kernels.row_plans import (
     resident_lanes,
     row_layout,
     row_op_of,
+    row_splits,
     row_vector,
 )
 from ..compiler.kernels.walk import INT32_MAX
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
 _MODES = {1: "ge2::kUnit", 0: "ge2::kBroadcast"}
 _ALIGN_SLACK = 1024  # shared_memory() rounds its base up
-_SPLIT_ELEMENTS = 16384  # a block of row_split should have at least this much to read
 
 
 @lru_cache(maxsize=1024)
@@ -185,7 +185,7 @@ class SplitRule:
             return []
         layout, op = row_layout(problem), row_op_of(problem)
         threads = variant.param("THREADS")
-        splits = row_splits(layout, device, 2048 // threads)
+        splits = row_splits(layout, device.sm_count, 2048 // threads)
         state = state_bytes(op)
         scratch = threads // WARP * 128 + 16
         context = {**_row_context(layout, row_vector(problem)), "scratch": scratch,
@@ -204,12 +204,6 @@ class SplitRule:
     def examples(self, variant: Variant) -> list[Problem]:
         """See LaunchRule."""
         return [*example_rows(100003), *example_rows(131072)]
-
-
-def row_splits(layout: RowLayout, device: DeviceProfile, blocks_per_sm: int) -> int:
-    """Return how many blocks share a row so that the device is filled once."""
-    by_device = -(-device.sm_count * blocks_per_sm // max(layout.rows, 1))
-    return max(1, min(by_device, layout.n // _SPLIT_ELEMENTS, 4096))
 
 
 def state_bytes(op: RowOp) -> int:

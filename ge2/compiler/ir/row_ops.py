@@ -118,12 +118,19 @@ def variance(dtype: str, correction: float = 0.0) -> RowOp:
                     outputs=("scalar",))
 
 
+_JOINS: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "sum": lambda a, b: a + b,
+    "max": maximum,
+    "min": minimum,
+}
+
+
 def _accumulate(name: str, dtype: str, combine: str, element: Callable[[Expr], Expr],
                 finish: Callable[[State, RowValues], Any], *, init: float | None = None,
                 outputs: tuple[str, ...] = ("scalar",), extras: int = 0, inputs: int = 1,
                 ) -> RowOp:
     """Return an operator over one sum, maximum or minimum of element(x)."""
-    join = {"sum": lambda a, b: a + b, "max": maximum, "min": minimum}[combine]
+    join = _JOINS[combine]
     start = {"sum": 0, "max": LOWEST[dtype], "min": HIGHEST[dtype]}[combine]
     return row_op(
         name, dtype=dtype, state={"acc": start if init is None else init},

@@ -30,6 +30,12 @@ class TiledPlan:
     staged: tuple[bool, ...]
     vector: int
 
+    def shared_bytes(self, problem: Problem, tile_elements: int) -> int:
+        """Return the shared memory of a block, alignment slack included."""
+        sizes = [DTYPES[t.dtype].itemsize for t, staged in
+                 zip(present_tensors(problem), self.staged, strict=False) if staged]
+        return sum(sizes) * tile_elements + 1024
+
 
 def present_tensors(problem: Problem) -> tuple[TensorSpec, ...]:
     """Return inputs, then outputs; an elementwise problem has no absent input."""

@@ -10,6 +10,7 @@ from ...problem import Problem
 from .elementwise_plans import tiled_plan, vector_plan
 from .facts import INT32_MAX, Facts
 from .metadata import Guards, KernelInfo, Number, Variant, evaluate
+from .row_plans import refuse_column, refuse_resident, refuse_split
 
 if TYPE_CHECKING:
     from ...evidence.device import DeviceProfile
@@ -115,10 +116,19 @@ def elementwise_vec(problem: Problem, variant: Variant, device: DeviceProfile) -
 
 def transpose_tiled(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
     """Tiles need inputs that are contiguous along one other axis than the output."""
-    return "" if tiled_plan(problem) else "no input is contiguous along one other axis"
+    plan = tiled_plan(problem)
+    if plan is None:
+        return "no input is contiguous along one other axis"
+    smem = plan.shared_bytes(problem, variant.param("TILE_A") * variant.param("TILE_B"))
+    if smem > device.smem_per_block:
+        return f"needs {smem} bytes of shared memory, a block has {device.smem_per_block}"
+    return ""
 
 
 CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "elementwise_vec": elementwise_vec,
+    "row_column": refuse_column,
+    "row_resident": refuse_resident,
+    "row_split": refuse_split,
     "transpose_tiled": transpose_tiled,
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import log2
+from typing import TYPE_CHECKING
 
 from ...contract import DTYPES
 from ...errors import ShapeMismatch
@@ -11,8 +13,13 @@ from ...problem import Problem, TensorSpec, dense_strides
 from ..ir.row import RowOp
 from .walk import VECTOR_BYTES, Walk, collapse
 
+if TYPE_CHECKING:
+    from ...evidence.device import DeviceProfile
+    from .metadata import Variant
+
 WARP = 32
 MAX_LANES = 1024
+SPLIT_ELEMENTS = 16384  # a block that shares a row should have at least this much to read
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,3 +160,69 @@ def resident_lanes(problem: Problem, vectors: int) -> int:
     accesses = -(-row_layout(problem).n // row_vector(problem))
     need = max(-(-accesses // vectors), 1)
     return 1 << (need - 1).bit_length()
+
+
+def row_splits(layout: RowLayout, sm_count: int, blocks_per_sm: int) -> int:
+    """Return how many blocks share a row so that the device is filled once."""
+    by_device = -(-sm_count * blocks_per_sm // max(layout.rows, 1))
+    return max(1, min(by_device, layout.n // SPLIT_ELEMENTS, 4096))
+
+
+def refuse_resident(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Guard of row_warp and row_block: the row fits in that many registers."""
+    lanes = resident_lanes(problem, variant.param("VECTORS"))
+    if variant.param("REDUCE") == "warp_shuffle":
+        return "" if lanes <= WARP else f"the row needs {lanes} threads, a warp has {WARP}"
+    if lanes <= WARP:
+        return "one warp holds the row"
+    return "" if lanes <= MAX_LANES else f"the row needs {lanes} threads, a block has {MAX_LANES}"
+
+
+def refuse_split(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Guard of row_split: at least two blocks per row have something to do."""
+    blocks = 2048 // variant.param("THREADS")
+    splits = row_splits(row_layout(problem), device.sm_count, blocks)
+    return "" if splits > 1 else "rows are too short or too many for several blocks each"
+
+
+def refuse_column(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Guard of row_column: rows are neighbours in memory, their elements are not."""
+    if row_layout(problem).steps[0] == 1:
+        return "the elements of a row are neighbours in memory"
+    return "" if column_vector(problem) else "rows are not neighbours in memory"
+
+
+def row_preference(problem: Problem, variant: Variant, device: DeviceProfile) -> float:
+    """Return score points by row length and count, from measurements on an H200.
+
+    Up to 4096 elements short rows of 1 to 4 accesses per thread won, longer ones 8; inputs that
+    fit in the cache do best with one warp per row.
+    """
+    layout = row_layout(problem)
+    name = variant.kernel.name
+    scattered = layout.steps[0] != 1
+    if name == "row_column":
+        # Too few rows leave most of a warp without work.
+        return -60.0 if layout.lead.shape[-1] < 8 else 20.0
+    points = -40.0 if scattered else 0.0
+    if name == "row_split":
+        starved = layout.rows * 2 <= device.sm_count
+        return points + (45.0 if starved else -30.0)
+    if name == "row_loop":
+        share = max(layout.n, 1) / int(variant.param("THREADS"))
+        return points - abs(log2(share / 32))
+    if variant.param("REDUCE") == "shared_tree":
+        points -= 8.0
+    found = int(variant.param("VECTORS"))
+    return points - 6.0 * abs(log2(found / _wanted_vectors(problem, layout, device)))
+
+
+def _wanted_vectors(problem: Problem, layout: RowLayout, device: DeviceProfile) -> int:
+    accesses = -(-layout.n // row_vector(problem))
+    in_cache = problem.outputs[0].nbytes * 4 < device.l2_bytes
+    if in_cache and accesses <= 8 * WARP and layout.rows >= 8 * device.sm_count:
+        return min(1 << (max(accesses // WARP, 1) - 1).bit_length(), 8)
+    for limit, vectors in ((32, 1), (256, 2), (1024, 4)):
+        if accesses <= limit:
+            return vectors
+    return 8

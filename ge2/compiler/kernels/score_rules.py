@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from .facts import GEMM_OPS, Facts
 from .metadata import KernelInfo, Variant, arch_number
+from .row_plans import row_preference
 
 if TYPE_CHECKING:
     from ...evidence.device import DeviceProfile
@@ -135,15 +136,9 @@ def gemm_split(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
     return 15.0 if starved else -30.0
 
 
-def row_threads(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
-    """A row's threads should each have some elements: 4 to 32 of them."""
-    threads = variant.param_map.get("ROW_THREADS", variant.param_map.get("THREADS"))
-    if not isinstance(threads, int):
-        return 0.0
-    share = max(facts.dims["N"], 1) / threads
-    if share < 4:
-        return -5.0 * log2(4 / share)
-    return -5.0 * log2(share / 32) if share > 32 else 0.0
+def row_shape(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
+    """Row length and count decide how many threads and blocks share a row."""
+    return row_preference(facts.problem, variant, device)
 
 
 def elementwise_size(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
@@ -166,7 +161,7 @@ def conv_channels(variant: Variant, facts: Facts, device: DeviceProfile) -> floa
 
 OPERATOR_RULES: dict[str, VariantRule] = {
     **dict.fromkeys(GEMM_OPS, gemm_split),
-    "ROW": row_threads,
+    "ROW": row_shape,
     "ELEMENTWISE": elementwise_size,
     "CONV2D": conv_channels,
 }

@@ -23,6 +23,7 @@ struct RowColumn {
     struct Lane {
         Values x;
         Values value(int) const { return x; }
+        Lane again(unsigned) const { return *this; }
     };
 
     template <typename Args>
@@ -43,7 +44,7 @@ struct RowColumn {
                 Lane lane[U];
 #pragma unroll
                 for (int u = 0; u < U; ++u) lane[u].x = x[u].value(e);
-                fold_batch<Op, 1, U>(state[e], lane, exists, column, first[e]);
+                fold_batch<Op, 1, U>(state[e], lane, exists, column, first[e], args.zero);
             }
         }
     }

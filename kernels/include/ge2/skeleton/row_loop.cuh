@@ -33,7 +33,7 @@ inline typename Op::State fold_slice(const Row& row, long long begin, long long 
             valid[u] = left >= V ? V : (left > 0 ? static_cast<int>(left) : 0);
             row.load(x[u], column[u], valid[u]);
         }
-        fold_batch<Op, V, U>(running, x, valid, column, first);
+        fold_batch<Op, V, U>(running, x, valid, column, first, row.args.zero);
     }
     return running;
 }
