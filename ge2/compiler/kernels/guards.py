@@ -125,10 +125,18 @@ def transpose_tiled(problem: Problem, variant: Variant, device: DeviceProfile) -
     return ""
 
 
+def gemm_tensor_core(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Tensor cores before sm_80 take f16 but not bf16."""
+    spec = problem.inputs[0]
+    is_bf16 = spec is not None and spec.dtype == "bf16"
+    return "bf16 needs sm_80" if is_bf16 and not device.caps["bf16"] else ""
+
+
 CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "elementwise_vec": elementwise_vec,
     "row_column": refuse_column,
     "row_resident": refuse_resident,
     "row_split": refuse_split,
+    "gemm_tensor_core": gemm_tensor_core,
     "transpose_tiled": transpose_tiled,
 }

@@ -145,7 +145,13 @@ def _operand(spec: TensorSpec, transposed: bool) -> tuple[TensorSpec, bool]:
 @lru_cache(maxsize=4096)
 def gemm_epilogue(dtype: str, dtypes: tuple[str | None, ...], alpha: float, beta: float,
                     act: str, slope: float) -> ExprBundle:
-    """Return act(alpha * acc + beta * C + bias) over inputs acc, bias, C."""
+    """Return act(alpha * acc + beta * C + bias) over inputs acc, bias, C.
+
+    Args:
+        dtype: of the output.
+        dtypes: of bias and C; None for an absent one.
+        alpha, beta, act, slope: attributes of GEMM_BIAS_ACT.
+    """
     compute = DTYPES[dtype].compute
     result = input(0, compute)
     if alpha != 1.0:

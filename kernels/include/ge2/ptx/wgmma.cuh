@@ -18,9 +18,9 @@ inline void wgmma_wait() {
 
 // The descriptor of a tile in 128-byte swizzle at shared address smem (the tile starts at a
 // multiple of 1024 bytes; smem may lie inside it). Offsets are in bytes.
-// A tile whose rows run along K: leading is ignored, stride 1024 = 8 rows, and smem moves 32 for each
+// A tile whose rows run along K: leading is ignored, stride 1024 = 8 rows, smem moves 32 for each
 // 16 of K. A tile whose rows run along M or N (64 of them): leading = the next 64 of M or N, stride
-// 1024 = 8 of K, and smem moves 2048 for each 16 of K.
+// 1024 = 8 of K, smem moves 2048 for each 16 of K.
 // The mask drops the block's rank, which shared addresses carry in clusters.
 inline unsigned long long wgmma_descriptor(unsigned smem, unsigned leading, unsigned stride) {
     return (1ull << 62) | (static_cast<unsigned long long>(stride >> 4) << 32) |
@@ -50,8 +50,8 @@ inline unsigned long long wgmma_descriptor(unsigned smem, unsigned leading, unsi
 #define GE2_REGS_64(i) \
     GE2_REGS_16(i), GE2_REGS_16(i + 16), GE2_REGS_16(i + 32), GE2_REGS_16(i + 48)
 
-// One instruction. A to TB are the numbers of the operands after the accumulators: both descriptors,
-// whether d is added to (else it is overwritten), and whether each tile's rows run along M or N.
+// One instruction. A to TB are the numbers of the operands after the accumulators: descriptors,
+// whether d is added to (else it is overwritten), whether each tile's rows run along M or N.
 #define GE2_WGMMA(TYPE, N, NAMES, A, B, ADD, TA, TB, ...) \
     asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" ADD ", 0;\n" \
                  "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" NAMES "}, %" \

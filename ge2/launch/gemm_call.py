@@ -1,0 +1,250 @@
+"""A GEMM_BIAS_ACT problem in the form its kernels take it in: strides by role, few batch axes."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ..compiler.ir.expr import ExprBundle, render_c
+from ..contract import DTYPES
+from ..errors import Invalid, Unsupported
+from ..problem import Problem, TensorSpec
+from .record import Reloc, args_checks, args_dtype
+
+MAX_BATCH_AXES = 3
+MAX_GRID_Z = 65535
+
+OPERAND_DTYPE = args_dtype(("pointer", "u8"), ("row", "i8"), ("column", "i8"), ("batch", "i8", 3))
+OPERAND_WORDS = OPERAND_DTYPE.itemsize // 8
+HEAD_WORDS = 7
+
+Values = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A matrix of the product.
+
+    Attributes:
+        slot: buffer number.
+        dtype: IR name.
+        align: of its address, in bytes.
+        row, column: strides in elements; A is indexed (m, k), B (n, k), all others (m, n).
+        batch: strides of the collapsed batch axes.
+    """
+
+    slot: int
+    dtype: str
+    align: int
+    row: int
+    column: int
+    batch: Values
+
+    @property
+    def spread(self) -> str:
+        """The class of ge2::Spread that the strides say."""
+        if self.row:
+            return "FULL" if self.column else "PER_ROW"
+        return "PER_COLUMN" if self.column else "SCALAR"
+
+    def vector(self, along_row: bool, choices: Sequence[int]) -> int:
+        """Return the first of choices that fits the alignment, else 1.
+
+        Args:
+            along_row: vectors run along the first index (stride row), else along the second.
+            choices: elements per vector, descending.
+        """
+        inner, outer = (self.row, self.column) if along_row else (self.column, self.row)
+        if inner != 1:
+            return 1
+        itemsize = DTYPES[self.dtype].itemsize
+        for width in choices:
+            fits = self.align % min(width * itemsize, 16) == 0 and outer % width == 0
+            if fits and all(stride % width == 0 for stride in self.batch):
+                return width
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class GemmCall:
+    """One batched product with its epilogue, ready to be packed.
+
+    Attributes:
+        m, n, k: extents after folding a batch axis into m where B does not vary along it.
+        batch: extents of the collapsed batch axes, always MAX_BATCH_AXES of them.
+        a, b, y: the matrices.
+        extras: epilogue inputs that the expression reads, in order, with their C++ names.
+        epilogue: the expression; its input i + 1 is buffer i + 2.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: Values
+    a: Operand
+    b: Operand
+    y: Operand
+    extras: tuple[tuple[str, Operand], ...]
+    epilogue: ExprBundle
+
+    @property
+    def batches(self) -> int:
+        """Number of matrices."""
+        return self.batch[0] * self.batch[1] * self.batch[2]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to compute."""
+        return self.m == 0 or self.n == 0 or self.batches == 0
+
+    def pack(self) -> tuple[bytes, tuple[Reloc, ...]]:
+        """Return the Args bytes that every plain GEMM kernel starts with, and its holes."""
+        words = [self.m, self.n, self.k, self.batches, *self.batch]
+        relocs = []
+        for operand in self.operands:
+            relocs.append(Reloc(8 * len(words), operand.slot))
+            words += (0, operand.row, operand.column, *operand.batch)
+        return struct.pack(f"<{len(words)}q", *words), tuple(relocs)
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """A, B, Y, then the extras: the order of Args."""
+        return (self.a, self.b, self.y, *(operand for _, operand in self.extras))
+
+    def context(self) -> dict[str, Any]:
+        """Return what every GEMM template is rendered with beyond its own classes."""
+        extras = tuple((name, x.dtype, x.spread) for name, x in self.extras)
+        return {
+            "TYPE_A": DTYPES[self.a.dtype].c_type,
+            "TYPE_B": DTYPES[self.b.dtype].c_type,
+            "TYPE_Y": DTYPES[self.y.dtype].c_type,
+            **_epilogue_context(self.epilogue, extras),
+        }
+
+
+def plain_args_dtype(extras: Sequence[str] = ()) -> np.dtype[Any]:
+    """Return the Args struct of a plain GEMM kernel with these epilogue inputs."""
+    return args_dtype(("m", "i8"), ("n", "i8"), ("k", "i8"), ("batches", "i8"),
+                      ("extents", "i8", MAX_BATCH_AXES),
+                      *((name, OPERAND_DTYPE) for name in ("a", "b", "y", *extras)))
+
+
+@lru_cache(maxsize=1024)
+def _epilogue_context(epilogue: ExprBundle, extras: tuple[tuple[str, str, str], ...]
+                      ) -> dict[str, Any]:
+    names = ["acc"] + [f"{extra_name(i)}_value" for i in range(1, epilogue.n_inputs)]
+    rendered = render_c(epilogue.outputs, names)
+    dtype = plain_args_dtype([name for name, _, _ in extras])
+    return {
+        "ARGS_CHECKS": args_checks(dtype),
+        "EPILOGUE_INPUTS": tuple((n, DTYPES[d].c_type, spread) for n, d, spread in extras),
+        "EPILOGUE_LINES": rendered.lines,
+        "EPILOGUE_RESULT": rendered.results[0],
+    }
+
+
+def extra_name(index: int) -> str:
+    """Return the C++ name of an epilogue's input number index (0 is the accumulator)."""
+    return ("acc", "bias", "c")[index] if index < 3 else f"extra{index - 3}"
+
+
+def gemm_call(problem: Problem) -> GemmCall:
+    """Return the normal form of a GEMM_BIAS_ACT problem.
+
+    Raises:
+        Invalid: the epilogue reads an input that is absent.
+        Unsupported: more than three batch axes are left after merging.
+    """
+    attrs = problem.attr_map
+    a, b, y = problem.inputs[0], problem.inputs[1], problem.outputs[0]
+    epilogue = attrs.get("epilogue")
+    if a is None or b is None or not isinstance(epilogue, ExprBundle):
+        raise Invalid("GEMM_BIAS_ACT needs A, B and an epilogue", found=problem)
+    slots = [i + 1 for i in range(1, epilogue.n_inputs) if epilogue.input_dtypes[i] is not None]
+    extras = [_present(problem, slot) for slot in slots]
+
+    k = a.shape[-2] if attrs.get("trans_a") else a.shape[-1]
+    pairs = [_matrix_strides(a, not attrs.get("trans_a")),
+             _matrix_strides(b, bool(attrs.get("trans_b"))),
+             *(_matrix_strides(spec, True) for spec in (y, *extras))]
+    rows = [row for row, _ in pairs]
+    axes = _batch_axes(y.shape[:-2], (a, b, y, *extras))
+    m, axes = _fold_into_m(y.shape[-2], rows, axes)
+    if len(axes) > MAX_BATCH_AXES:
+        raise Unsupported("too many batch axes with unrelated strides", argument="A",
+                          found=len(axes), wanted=f"at most {MAX_BATCH_AXES}")
+    padded = [(1, (0,) * len(pairs))] * (MAX_BATCH_AXES - len(axes)) + axes
+    operands = [
+        Operand(slot, spec.dtype, spec.align, rows[i], pairs[i][1],
+                tuple(strides[i] for _, strides in padded))
+        for i, (slot, spec) in enumerate(zip((0, 1, len(problem.inputs), *slots),
+                                             (a, b, y, *extras), strict=True))
+    ]
+    named = zip((extra_name(slot - 1) for slot in slots), operands[3:], strict=True)
+    return GemmCall(m, y.shape[-1], k, tuple(extent for extent, _ in padded),
+                    operands[0], operands[1], operands[2], tuple(named), epilogue)
+
+
+def _present(problem: Problem, slot: int) -> TensorSpec:
+    spec = problem.inputs[slot] if slot < len(problem.inputs) else None
+    if spec is None:
+        raise Invalid("the epilogue reads an input that is absent", argument=f"input {slot}")
+    return spec
+
+
+def _matrix_strides(spec: TensorSpec, as_is: bool) -> tuple[int, int]:
+    row, column = spec.strides[-2:]
+    return (row, column) if as_is else (column, row)
+
+
+Axes = list[tuple[int, Values]]
+
+
+def _batch_axes(shape: Values, specs: Sequence[TensorSpec]) -> Axes:
+    """Return (extent, stride of each operand) of the batch axes, neighbours merged."""
+    axes: Axes = []
+    for axis, extent in enumerate(shape):
+        if extent == 1:
+            continue
+        strides = tuple(_batch_stride(spec, len(shape) - axis, extent) for spec in specs)
+        if axes and all(outer == inner * extent
+                        for outer, inner in zip(axes[-1][1], strides, strict=True)):
+            axes[-1] = (axes[-1][0] * extent, strides)
+        else:
+            axes.append((extent, strides))
+    return axes
+
+
+def _batch_stride(spec: TensorSpec, from_matrix: int, extent: int) -> int:
+    """Return the stride of a batch axis counted back from the matrix; 0 where spec lacks it."""
+    axis = len(spec.shape) - 2 - from_matrix
+    if axis < 0 or spec.shape[axis] != extent:
+        return 0
+    return spec.strides[axis]
+
+
+def _fold_into_m(m: int, rows: list[int], axes: Axes) -> tuple[int, Axes]:
+    """Make the innermost batch axis part of m where B does not vary along it.
+
+    A stack of matrices times one matrix is one tall product: fuller tiles, no batch loop.
+    """
+    while axes:
+        extent, strides = axes[-1]
+        if strides[1] != 0:
+            break
+        others = [i for i in range(len(rows)) if i != 1]
+        if m == 1:
+            for i in others:
+                rows[i] = strides[i]
+        elif any(strides[i] != rows[i] * m for i in others):
+            break
+        m *= extent
+        axes = axes[:-1]
+    return m, axes
+
+

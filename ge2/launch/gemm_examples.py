@@ -1,0 +1,70 @@
+"""Representative GEMM_BIAS_ACT problems: one for each class of source that a kernel renders."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+from ..compiler.ir.expr import ExprBundle, cast, erf, input, maximum
+from ..contract import DTYPES
+from ..problem import Problem, TensorSpec, dense_strides
+
+if TYPE_CHECKING:
+    from ..compiler.kernels.metadata import DtypeRule, KernelInfo
+
+M, N, K = 128, 256, 64
+
+
+def examples_for(kernel: KernelInfo) -> list[Problem]:
+    """Return problems over the kernel's dtypes, the four layouts, epilogues and alignments."""
+    found: list[Problem] = []
+    for rule in kernel.dtypes:
+        for dtypes in _concrete(rule):
+            found.append(gemm_problem(dtypes))
+        a, b, y = _concrete(rule)[0]
+        for trans_a, trans_b in ((False, True), (True, False), (True, True)):
+            found.append(gemm_problem((a, b, y), trans=(trans_a, trans_b), fused=True))
+        found.append(gemm_problem((a, b, y), align=DTYPES[a].itemsize, fused=True))
+        found.append(gemm_problem((a, b, y), shape=(M, N - 1, K - 1)))
+    return found
+
+
+def _concrete(rule: DtypeRule) -> list[tuple[str, str, str]]:
+    if rule.output == "*":
+        return [(d, d, d) for d in ("f32", "f16", "bf16", "f64", "i32", "i64")]
+    return [(rule.inputs[0], rule.inputs[1], rule.output)]
+
+
+def gemm_problem(dtypes: tuple[str, str, str], *, shape: tuple[int, int, int] = (M, N, K),
+                 trans: tuple[bool, bool] = (False, False), align: int = 16,
+                 fused: bool = False) -> Problem:
+    """Return act(A B + bias) or, fused, gelu(A B + bias) * extra with a full extra input.
+
+    Args:
+        dtypes: of A, B and Y; bias has Y's, the extra input f32.
+        shape: m, n, k.
+        trans: whether A and B are stored transposed.
+        align: of every address, in bytes.
+        fused: with the second epilogue.
+    """
+    a, b, y = dtypes
+    m, n, k = shape
+    out = (m, n)
+    acc, bias = (input(i, "f32" if DTYPES[y].kind == "float" and y != "f64" else
+                       DTYPES[y].compute) for i in (0, 1))
+    value = acc + bias
+    bias_spec = TensorSpec(y, out, (0, 1), align)
+    inputs: list[TensorSpec | None] = [
+        TensorSpec.dense(a, (k, m) if trans[0] else (m, k), align),
+        TensorSpec.dense(b, (n, k) if trans[1] else (k, n), align), bias_spec]
+    if fused:
+        x = cast(value, "f32")
+        value = x * 0.5 * (erf(x * 0.7071067811865476) + 1.0) * input(3)
+        inputs += [None, TensorSpec("f32", out, dense_strides(out), align)]
+    elif DTYPES[y].kind == "float":
+        value = maximum(value, 0.0)
+    attrs: dict[str, Hashable] = {
+        "trans_a": trans[0], "trans_b": trans[1], "alpha": 1.0, "beta": 1.0, "act": "none",
+        "leaky_slope": 0.01, "epilogue": ExprBundle((value,))}
+    return Problem("GEMM_BIAS_ACT", tuple(inputs), (TensorSpec.dense(y, out, align),),
+                   tuple(sorted(attrs.items())))

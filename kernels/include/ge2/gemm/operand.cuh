@@ -1,0 +1,85 @@
+// Matrices of a matrix product as the kernels get them: strided, with up to three batch axes.
+#pragma once
+
+#include <ge2/types.cuh>
+
+namespace ge2 {
+
+// Strides are in elements; 0 broadcasts. A is indexed (m, k), B (n, k), all others (m, n).
+struct GemmOperand {
+    const void* pointer;
+    long long row, column;
+    long long batch[3];
+};
+static_assert(sizeof(GemmOperand) == 48, "GemmOperand");
+
+// The offset, in elements, of an operand's matrix number index, counted row-major over extents.
+inline long long batch_offset(const GemmOperand& operand, const long long (&extents)[3],
+                              long long index) {
+    const long long last = index % extents[2];
+    const long long outer = index / extents[2];
+    return last * operand.batch[2] + outer % extents[1] * operand.batch[1] +
+           outer / extents[1] * operand.batch[0];
+}
+
+template <typename T>
+inline const T* matrix_of(const GemmOperand& operand, const long long (&extents)[3],
+                          long long index) {
+    return static_cast<const T*>(operand.pointer) + batch_offset(operand, extents, index);
+}
+
+inline int lesser(int a, int b) { return a < b ? a : b; }
+
+// How an epilogue input varies over the output.
+enum class Spread { SCALAR, PER_COLUMN, PER_ROW, FULL };
+
+inline float read_only(const float* p) { return __ldg(p); }
+inline double read_only(const double* p) { return __ldg(p); }
+inline int read_only(const int* p) { return __ldg(p); }
+inline long long read_only(const long long* p) { return __ldg(p); }
+inline f16 read_only(const f16* p) { return f16{__ldg(&p->bits)}; }
+inline bf16 read_only(const bf16* p) { return bf16{__ldg(&p->bits)}; }
+inline b8 read_only(const b8* p) { return b8{__ldg(&p->bits)}; }
+inline signed char read_only(const signed char* p) { return __ldg(p); }
+inline unsigned char read_only(const unsigned char* p) { return __ldg(p); }
+
+// One input of an epilogue expression besides the accumulator.
+template <typename T, Spread SPREAD>
+struct EpilogueInput {
+    const T* matrix;
+    long long row, column;
+
+    EpilogueInput(const GemmOperand& operand, const long long (&extents)[3], long long index)
+        : matrix(matrix_of<T>(operand, extents, index)),
+          row(operand.row),
+          column(operand.column) {}
+
+    // Broadcast inputs are read through the read-only path, so that repeated reads are merged. A
+    // full one may be the output itself, updated in place.
+    compute_t<T> at(int r, int c) const {
+        if constexpr (SPREAD == Spread::SCALAR) {
+            return to_compute(read_only(matrix));
+        } else if constexpr (SPREAD == Spread::PER_COLUMN) {
+            return to_compute(read_only(matrix + c * column));
+        } else if constexpr (SPREAD == Spread::PER_ROW) {
+            return to_compute(read_only(matrix + r * row));
+        } else {
+            return to_compute(matrix[r * row + c * column]);
+        }
+    }
+};
+
+// Output tiles in an order that keeps the operands of neighbours in the L2 cache: eight rows of
+// tiles at a time, column by column.
+struct TilePosition {
+    int row, column;
+};
+
+inline TilePosition tile_position(unsigned index, unsigned rows, unsigned columns) {
+    const unsigned group = index / (8 * columns);
+    const unsigned within = index - group * 8 * columns;
+    const unsigned height = rows - group * 8 < 8 ? rows - group * 8 : 8;
+    return {static_cast<int>(group * 8 + within % height), static_cast<int>(within / height)};
+}
+
+}  // namespace ge2
