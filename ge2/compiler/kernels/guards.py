@@ -111,7 +111,7 @@ def custom_guard(name: str, kernel: KernelInfo) -> CustomGuard:
 
 def elementwise_vec(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
     """Vectors need an innermost axis that every tensor steps along by 1 or 0."""
-    return "" if vector_plan(problem)[1] else "a tensor does not step by 1 or 0 along the inner axis"
+    return "" if vector_plan(problem)[1] else "a tensor steps wider than 1 along the inner axis"
 
 
 def transpose_tiled(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
