@@ -17,9 +17,10 @@ from ..evidence.device import DeviceProfile
 from ..launch.record import LaunchRecord
 from ..problem import Problem, TensorSpec
 from .arena import ALIGNMENT, Interval, plan_arena
-from .ir.nodes import Graph, Node, present
+from .ir.nodes import Graph, Node, TensorType, present
 from .kernels import selector
 from .kernels.lower import accepts_strides, lower
+from .kernels.metadata import Variant
 from .kernels.selector import Choice
 from .kernels.views import View, view
 
@@ -148,6 +149,28 @@ def make_plan(graph: Graph, device: DeviceProfile, *,
     return builder.finish()
 
 
+def problem_plan(problem: Problem, device: DeviceProfile, variant: Variant | None = None) -> Plan:
+    """Return the plan of one problem, with inputs in0, in1, ... and outputs out0, ...
+
+    Args:
+        problem: with dense operands.
+        device: what to choose a kernel for.
+        variant: which one to take; default: the selector's choice.
+    """
+    graph = Graph(name=problem.op_type)
+    names = [f"in{i}" if spec else "" for i, spec in enumerate(problem.inputs)]
+    outputs = [f"out{i}" for i in range(len(problem.outputs))]
+    for name, spec in zip([*names, *outputs], problem.tensors, strict=True):
+        if spec is not None:
+            graph.types[name] = TensorType(spec.dtype, spec.shape)
+    graph.inputs, graph.outputs = list(present(names)), outputs
+    node = Node(problem.op_type, problem.op_type.lower(), tuple(names), tuple(outputs))
+    builder = _Builder(graph, device, {})
+    builder.allocate_outputs(node)
+    builder.add_problem(node, problem, variant)
+    return builder.finish()
+
+
 @dataclass(slots=True)
 class _Draft:
     """A step before offsets are known."""
@@ -201,7 +224,7 @@ class _Builder:
         """Add a node: as a view where it is one, else as a step."""
         if self._add_view(node):
             return
-        self._allocate_outputs(node)
+        self.allocate_outputs(node)
         try:
             self._add_step(node, node)
         except _STRIDE_ERRORS:
@@ -225,7 +248,8 @@ class _Builder:
             self.values[name] = (root, found)
         return True
 
-    def _allocate_outputs(self, node: Node) -> None:
+    def allocate_outputs(self, node: Node) -> None:
+        """Give each output of a node a buffer: the caller's for graph outputs, else the arena's."""
         for name in node.outputs:
             spec = self._dense_spec(name)
             if name in self.graph.outputs and name not in self.graph.aliases:
@@ -263,11 +287,18 @@ class _Builder:
         refs += [self._ref(name) for name in operands.outputs[: len(problem.outputs)]]
         self.steps.append(self._selected(node, problem, refs))
 
-    def _selected(self, node: Node, problem: Problem, refs: list[BufferRef | None]) -> _Draft:
+    def add_problem(self, node: Node, problem: Problem, variant: Variant | None) -> None:
+        """Add a step whose operands are the node's, in order."""
+        refs = [self._ref(name) if name else None for name in (*node.inputs, *node.outputs)]
+        self.steps.append(self._selected(node, problem, refs, variant))
+
+    def _selected(self, node: Node, problem: Problem, refs: list[BufferRef | None],
+                  variant: Variant | None = None) -> _Draft:
         if all(output.size == 0 for output in problem.outputs):
             return _Draft(node, problem, None, (), refs)
         try:
-            choice = selector.select(problem, self.device)
+            choice = (selector.select(problem, self.device) if variant is None
+                      else Choice(variant, 0.0, ()))
         except NoKernelError as error:
             error.add_note(f"while planning node {node.name!r} ({node.op})")
             raise
@@ -350,4 +381,4 @@ class _Builder:
         return dict(zip(mine, layout.offsets, strict=True)), layout.nbytes, layout.live_bound
 
 
-__all__ = ["ALIGNMENT", "BufferRef", "Plan", "Root", "Step", "make_plan"]
+__all__ = ["ALIGNMENT", "BufferRef", "Plan", "Root", "Step", "make_plan", "problem_plan"]

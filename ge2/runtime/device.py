@@ -245,9 +245,9 @@ class EmulatedDevice:
         """Every host address will do."""
         return address != 0
 
-    def ranges(self, extra: Sequence[tuple[int, int]] = ()) -> list[tuple[int, int]]:
-        """Return (address, bytes) of all live allocations and of extra."""
-        return [*((address, nbytes) for address, (_, nbytes) in self._live.items()), *extra]
+    def ranges(self) -> list[tuple[int, int]]:
+        """Return (address, bytes) of all live allocations."""
+        return [(address, nbytes) for address, (_, nbytes) in self._live.items()]
 
     def synchronize(self, _stream: int) -> None:
         """Launches are finished when they return."""
@@ -261,7 +261,7 @@ class EmulatedUnit:
     """One record on the emulator.
 
     Attributes:
-        memory: extra (address, bytes) ranges that the kernel may touch, beside allocations.
+        memory: (address, bytes) ranges that the kernel may touch; where empty, every allocation.
         report: what the emulator said of the last launch.
     """
 
@@ -282,4 +282,4 @@ class EmulatedUnit:
             EmulationError: a detector fired.
         """
         self.report = self._emulate.launch(self.record, self.args.tobytes(),
-                                           memory=self._device.ranges(self.memory))
+                                           memory=self.memory or self._device.ranges())

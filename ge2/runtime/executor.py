@@ -14,36 +14,34 @@ from typing import Any
 
 import numpy as np
 
-from .. import config
 from ..compiler.concrete import bind_symbols, concretize
 from ..compiler.ir.nodes import Graph, TensorType
 from ..compiler.kernels import registry
-from ..compiler.plan import Plan, Step, make_plan
+from ..compiler.kernels.metadata import Variant
+from ..compiler.plan import Plan, make_plan, problem_plan
 from ..errors import (
     DeviceMismatch,
     DtypeMismatch,
     Ge2Error,
     Invalid,
-    LaunchFailed,
     MissingInput,
     ShapeMismatch,
     StrideMismatch,
     near_matches,
 )
-from ..problem import TensorSpec
+from ..problem import Problem, TensorSpec
 from . import arrays, driver
 from .arrays import Feed
-from .cuda_graph import KernelGraph
+from .bound import BoundPlan, bind_plan
 from .device import (
     Allocation,
     Device,
     EmulatedDevice,
-    EmulatedUnit,
     cuda_device,
     default_backend,
     default_index,
 )
-from .lease import Lease, LeasePool, make_lease
+from .lease import Lease, make_lease
 from .memory import keep_with_capture
 
 Shape = tuple[int, ...] | TensorType
@@ -52,20 +50,6 @@ PLANS_KEPT = 64
 # Updating a node costs 0.6 us of host time, a small copy 4.4 us once (measured on an H200).
 MANY_NODES = 8
 SMALL_INPUT_BYTES = 1 << 20
-
-
-@dataclass(slots=True)
-class _Bound:
-    """A plan with what calls of it share.
-
-    Attributes:
-        steps_of: the step of each launch. uses: root -> launches whose arguments hold it.
-    """
-
-    plan: Plan
-    steps_of: list[Step]
-    uses: list[list[int]]
-    leases: LeasePool
 
 
 @dataclass(slots=True)
@@ -79,7 +63,7 @@ class _Call:
         results: the arrays to return.
     """
 
-    bound: _Bound
+    bound: BoundPlan
     lease: Lease
     bases: list[int]
     copies_in: list[tuple[int, Feed]]
@@ -105,16 +89,34 @@ class Executable:
         self.graph = graph
         self.backend = backend or default_backend()
         self._lock = threading.Lock()
-        self._plans: OrderedDict[Any, _Bound] = OrderedDict()
+        self._plans: OrderedDict[Any, BoundPlan] = OrderedDict()
         self._constants: dict[str, Allocation] = {}
         self._own_stream: int | None = None
         self._cpu: Any = None
+        self._fixed: BoundPlan | None = None
         if self.backend == "cpu":
             from .cpu import CpuProgram
 
             self._cpu = CpuProgram(graph)
             return
         self.device: Device = _open(self.backend, device, arch)
+
+    @classmethod
+    def for_problem(cls, problem: Problem, variant: Variant | None = None,
+                    backend: str | None = None, device: int | Device | None = None,
+                    arch: str = "sm_90a") -> Executable:
+        """Return an executable of one dense problem, with inputs in0, in1, ... and out0, ...
+
+        Args:
+            problem: with dense operands.
+            variant: which kernel variant serves it; default: the selector's choice.
+            backend, device, arch: as for a graph; there is no cpu backend for problems.
+        """
+        chosen = _open(backend or default_backend(), device, arch)
+        plan = problem_plan(problem, chosen.profile, variant)
+        made = cls(plan.graph, chosen.kind, chosen)
+        made._fixed = bind_plan(plan, chosen)
+        return made
 
     # -- what users call ----------------------------------------------------------------------
 
@@ -217,7 +219,9 @@ class Executable:
 
     # -- plans --------------------------------------------------------------------------------
 
-    def _bound(self, feeds: Mapping[str, TensorSpec]) -> _Bound:
+    def _bound(self, feeds: Mapping[str, TensorSpec]) -> BoundPlan:
+        if self._fixed is not None:
+            return self._fixed
         key = (tuple(feeds.items()), registry.generation())
         with self._lock:
             bound = self._plans.get(key)
@@ -226,7 +230,7 @@ class Executable:
                 return bound
         shapes = {name: feeds[name].shape for name in self.graph.inputs}
         graph = concretize(self.graph, bind_symbols(self.graph, shapes))
-        bound = _bind_plan(make_plan(graph, self.device.profile, feeds=feeds), self.device)
+        bound = bind_plan(make_plan(graph, self.device.profile, feeds=feeds), self.device)
         with self._lock:
             self._plans[key] = bound
             if len(self._plans) > PLANS_KEPT:
@@ -274,7 +278,7 @@ class Executable:
             raise
         return call
 
-    def _lease(self, bound: _Bound, stream: int, capturing: bool) -> Lease:
+    def _lease(self, bound: BoundPlan, stream: int, capturing: bool) -> Lease:
         if self.device.kind != "cuda":
             return make_lease(bound.plan, self.device, private=True)
         if not capturing:
@@ -339,7 +343,7 @@ class Executable:
         try:
             for index, feed in call.copies_in:
                 self.device.copy(call.bases[index], feed.address, feed.spec.nbytes, stream)
-            self._launch(call, stream)
+            call.bound.launch(lease, call.bases, stream)
             for index, address, nbytes in call.copies_out:
                 self.device.copy(address, call.bases[index], nbytes, stream)
             if call.copies_out:
@@ -353,40 +357,6 @@ class Executable:
             call.bound.leases.release(lease, stream)
         return call.results
 
-    def _launch(self, call: _Call, stream: int) -> None:
-        lease, bound = call.lease, call.bound
-        changed = _repoint(bound, lease, call.bases)
-        if not lease.units:
-            return
-        if self.device.kind != "cuda" or config.get("GE2_SYNC") == "1":
-            lease.graph = None  # its nodes would miss the addresses patched here
-            self._launch_one_by_one(call, stream)
-        elif not lease.event:  # captured: the caller's graph gets the launches
-            for unit in lease.units:
-                unit(stream)
-        else:
-            if lease.graph is None:
-                lease.graph = KernelGraph(lease.units)  # type: ignore[arg-type]
-            else:
-                for index in changed:
-                    lease.graph.update(index)
-            lease.graph.launch(stream)
-
-    def _launch_one_by_one(self, call: _Call, stream: int) -> None:
-        for unit, step in zip(call.lease.units, call.bound.steps_of, strict=True):
-            try:
-                if isinstance(unit, EmulatedUnit):
-                    unit.memory = _ranges(call, step)
-                unit(stream)
-                if not self.device.is_capturing(stream):
-                    self.device.synchronize(stream)
-            except LaunchFailed as error:
-                raise LaunchFailed(f"node {step.node.name!r} ({step.node.op}), kernel "
-                                   f"{unit.record.kernel.entry}: {error}") from error
-            except Ge2Error as error:
-                error.add_note(f"in node {step.node.name!r} ({step.node.op})")
-                raise
-
 
 def _open(backend: str, device: int | Device | None, arch: str) -> Device:
     if device is not None and not isinstance(device, int):
@@ -398,16 +368,6 @@ def _open(backend: str, device: int | Device | None, arch: str) -> Device:
                       wanted="cuda, emulate or cpu", hint=near_matches(backend,
                                                                        ["cuda", "emulate", "cpu"]))
     return cuda_device(default_index() if device is None else device)
-
-
-def _bind_plan(plan: Plan, device: Device) -> _Bound:
-    steps_of = [step for step in plan.steps for _ in step.records]
-    uses: list[list[int]] = [[] for _ in plan.roots]
-    for launch, step in enumerate(steps_of):
-        refs = {ref.root for ref in (*step.buffers, step.workspace) if ref is not None}
-        for root in refs:
-            uses[root].append(launch)
-    return _Bound(plan, steps_of, uses, LeasePool(lambda: make_lease(plan, device)))
 
 
 def _upload(device: Device, address: int, dense: np.ndarray[Any, Any]) -> None:
@@ -423,37 +383,9 @@ def _upload(device: Device, address: int, dense: np.ndarray[Any, Any]) -> None:
         driver.check(driver.api().cuStreamDestroy(stream))
 
 
-def _worth_staging(bound: _Bound, index: int, feed: Feed) -> bool:
+def _worth_staging(bound: BoundPlan, index: int, feed: Feed) -> bool:
     return (len(bound.uses[index]) > MANY_NODES and feed.spec.is_dense
             and feed.spec.nbytes <= SMALL_INPUT_BYTES)
-
-
-def _repoint(bound: _Bound, lease: Lease, bases: list[int]) -> list[int]:
-    """Patch the launches whose addresses moved since the lease's last call; return them."""
-    moved: dict[int, None] = {}
-    for root, (old, new) in enumerate(zip(lease.bases, bases, strict=True)):
-        if old != new:
-            moved.update(dict.fromkeys(bound.uses[root]))
-    semaphores = lease.semaphores.address if lease.semaphores else 0
-    for launch in moved:
-        step = bound.steps_of[launch]
-        addresses = [bases[ref.root] + ref.offset if ref is not None else 0
-                     for ref in step.buffers]
-        workspace = bases[step.workspace.root] if step.workspace else 0
-        lease.units[launch].args.patch(addresses, workspace, semaphores + step.semaphores)
-    lease.bases = bases
-    return sorted(moved)
-
-
-def _ranges(call: _Call, step: Step) -> list[tuple[int, int]]:
-    """Return the exact (address, bytes) that a step may touch."""
-    roots = call.bound.plan.roots
-    refs = {ref.root for ref in (*step.buffers, step.workspace) if ref is not None}
-    found = [(call.bases[root], roots[root].nbytes) for root in refs]
-    words = max((record.semaphores for record in step.records), default=0)
-    if call.lease.semaphores and words:
-        found.append((call.lease.semaphores.address + step.semaphores, 4 * words))
-    return found
 
 
 def _result_kind(feeds: Mapping[str, Feed]) -> tuple[str, bool]:

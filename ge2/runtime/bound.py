@@ -1,0 +1,114 @@
+"""Plans bound to a device: their leases, and the ways to launch one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .. import config
+from ..compiler.plan import Plan, Step
+from ..errors import Ge2Error, LaunchFailed
+from .cuda_graph import KernelGraph
+from .device import Device, EmulatedUnit
+from .lease import Lease, LeasePool, make_lease
+
+
+@dataclass(slots=True)
+class BoundPlan:
+    """A plan with what all calls of it share.
+
+    Attributes:
+        plan, device: what runs where.
+        steps_of: the step of each launch.
+        uses: root -> launches whose arguments hold its address.
+        leases: what calls run in.
+    """
+
+    plan: Plan
+    device: Device
+    steps_of: list[Step]
+    uses: list[list[int]]
+    leases: LeasePool
+
+    def launch(self, lease: Lease, bases: list[int], stream: int) -> None:
+        """Put the plan's launches on a stream.
+
+        As one graph whose nodes are updated where an address moved; one by one with the emulator,
+        with GE2_SYNC=1 (then waiting after each), and into a capture.
+
+        Args:
+            lease: held by the caller; one without an event belongs to a captured graph.
+            bases: address of every root.
+            stream: raw handle.
+
+        Raises:
+            LaunchFailed: names the node where launches go one by one.
+        """
+        changed = self._repoint(lease, bases)
+        if not lease.units:
+            return
+        if self.device.kind != "cuda" or config.get("GE2_SYNC") == "1":
+            lease.graph = None  # its nodes would miss the addresses patched here
+            self._launch_one_by_one(lease, stream)
+        elif not lease.event:
+            for unit in lease.units:
+                unit(stream)
+        else:
+            if lease.graph is None:
+                lease.graph = KernelGraph(lease.units)  # type: ignore[arg-type]
+            else:
+                for index in changed:
+                    lease.graph.update(index)
+            lease.graph.launch(stream)
+
+    def _repoint(self, lease: Lease, bases: list[int]) -> list[int]:
+        """Patch the launches whose addresses moved since the lease's last call; return them."""
+        moved: dict[int, None] = {}
+        for root, (old, new) in enumerate(zip(lease.bases, bases, strict=True)):
+            if old != new:
+                moved.update(dict.fromkeys(self.uses[root]))
+        semaphores = lease.semaphores.address if lease.semaphores else 0
+        for launch in moved:
+            step = self.steps_of[launch]
+            addresses = [bases[ref.root] + ref.offset if ref is not None else 0
+                         for ref in step.buffers]
+            workspace = bases[step.workspace.root] if step.workspace else 0
+            lease.units[launch].args.patch(addresses, workspace, semaphores + step.semaphores)
+        lease.bases = bases
+        return sorted(moved)
+
+    def _launch_one_by_one(self, lease: Lease, stream: int) -> None:
+        wait = not self.device.is_capturing(stream)
+        for unit, step in zip(lease.units, self.steps_of, strict=True):
+            try:
+                if isinstance(unit, EmulatedUnit):
+                    unit.memory = self._ranges(lease, step)
+                unit(stream)
+                if wait:
+                    self.device.synchronize(stream)
+            except LaunchFailed as error:
+                raise LaunchFailed(f"node {step.node.name!r} ({step.node.op}), kernel "
+                                   f"{unit.record.kernel.entry}: {error}") from error
+            except Ge2Error as error:
+                error.add_note(f"in node {step.node.name!r} ({step.node.op})")
+                raise
+
+    def _ranges(self, lease: Lease, step: Step) -> Sequence[tuple[int, int]]:
+        """Return the exact (address, bytes) that a step may touch."""
+        refs = {ref.root for ref in (*step.buffers, step.workspace) if ref is not None}
+        found = [(lease.bases[root], self.plan.roots[root].nbytes) for root in refs]
+        words = max((record.semaphores for record in step.records), default=0)
+        if lease.semaphores and words:
+            found.append((lease.semaphores.address + step.semaphores, 4 * words))
+        return found
+
+
+def bind_plan(plan: Plan, device: Device) -> BoundPlan:
+    """Return the plan on a device; nothing is compiled or allocated yet."""
+    steps_of = [step for step in plan.steps for _ in step.records]
+    uses: list[list[int]] = [[] for _ in plan.roots]
+    for launch, step in enumerate(steps_of):
+        refs = {ref.root for ref in (*step.buffers, step.workspace) if ref is not None}
+        for root in refs:
+            uses[root].append(launch)
+    return BoundPlan(plan, device, steps_of, uses, LeasePool(lambda: make_lease(plan, device)))

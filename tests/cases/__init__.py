@@ -1,0 +1,1 @@
+"""Problems, data, float64 references and a runner for kernels on any device."""

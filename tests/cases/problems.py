@@ -1,0 +1,322 @@
+"""About 200 problems per kernel-level operator: pairwise over sizes, layouts, dtypes, options."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from ge2.compiler.ir.expr import (
+    Expr,
+    ExprBundle,
+    cast,
+    coord,
+    exp,
+    input,
+    maximum,
+    sqrt,
+    tanh,
+    where,
+)
+from ge2.compiler.kernels.lower import gemm_epilogue
+from ge2.contract import DTYPES, ActKind
+from ge2.problem import Problem, TensorSpec
+
+from .layouts import Operand, operand
+from .pairwise import at_least, pairwise
+
+SIZES = (0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 127, 129)
+FLOATS = ("f32", "f16", "bf16")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A problem with the storage of its operands.
+
+    Attributes:
+        name: shown by pytest.
+        problem: its specs are the operands'.
+        operands: inputs (None where absent), then outputs.
+        index_range: for integer index inputs, slot -> (low, high).
+        terms: how many products or elements one output sums up; scales the tolerance.
+    """
+
+    name: str
+    problem: Problem
+    operands: tuple[Operand | None, ...]
+    index_range: tuple[tuple[int, int, int], ...] = ()
+    terms: int = 1
+
+
+def _case(name: str, op_type: str, inputs: Sequence[Operand | None], outputs: Sequence[Operand],
+          attrs: Mapping[str, Hashable], **rest: Any) -> Case:
+    problem = Problem(op_type, tuple(o.spec if o else None for o in inputs),
+                      tuple(o.spec for o in outputs), tuple(sorted(attrs.items())))
+    return Case(name, problem, (*inputs, *outputs), **rest)
+
+
+def _label(row: Mapping[str, Any]) -> str:
+    return "-".join("x".join(map(str, v)) if isinstance(v, tuple) else str(v)
+                    for v in row.values())
+
+
+def _compute(dtype: str) -> str:
+    return DTYPES[dtype].compute
+
+
+# -- elementwise ----------------------------------------------------------------------------------
+
+
+def _x(i: int, dtype: str) -> Expr:
+    return input(i, _compute(dtype))
+
+
+def _stored(value: Expr, dtype: str) -> Expr:
+    return value if value.dtype == _compute(dtype) else cast(value, _compute(dtype))
+
+
+_BUNDLES: dict[str, tuple[int, Callable[[Sequence[Expr]], tuple[Expr, ...]]]] = {
+    "copy": (1, lambda x: (x[0],)),
+    "add": (2, lambda x: (x[0] + x[1],)),
+    "chain": (2, lambda x: (tanh(x[0]) * 2.0 + maximum(x[1], 0.0),)),
+    "three": (3, lambda x: (where(x[0] > x[1], x[2], x[0] * x[1]),)),
+    "two_outputs": (1, lambda x: (exp(x[0] * 0.1), sqrt(x[0] * x[0] + 1.0))),
+}
+
+
+def elementwise_cases() -> Iterator[Case]:
+    """Yield the ELEMENTWISE cases."""
+    shapes = [(n,) for n in SIZES] + [(3, 17), (16, 33), (33, 64), (2, 5, 31), (127, 8), (1, 129),
+                                      (2, 3, 4, 5), (40, 264), (70_001,)]
+    layouts = ("dense", "unaligned", "pitched", "step2", "flipped", "transposed", "per_column",
+               "per_row", "scalar")
+    rows = pairwise({"shape": shapes, "bundle": tuple(_BUNDLES), "x": layouts, "y": layouts,
+                     "dtype": FLOATS, "out": ("f32", "f16", "bf16"),
+                     "out_layout": ("dense", "dense", "unaligned", "pitched")})
+    for row in rows:
+        yield _elementwise_case(row)
+    for row in pairwise({"shape": shapes[::2], "dtype": ("i32", "i64", "u8", "i8", "f64", "bool"),
+                         "x": layouts, "bundle": ("copy",)}, seed=1):
+        yield _elementwise_case({**row, "y": "dense", "out": row["dtype"], "out_layout": "dense"})
+    for shape in ((64,), (17, 33), (4, 5, 6)):
+        index = sum((coord(a) * (a + 1) for a in range(1, len(shape))), coord(0))
+        bundle = ExprBundle((_x(0, "f32") + cast(index, "f32"),))
+        yield _case(f"coords-{shape}", "ELEMENTWISE", [operand("f32", shape, "dense")],
+                    [operand("f32", shape, "dense")], {"expr": bundle})
+
+
+def _elementwise_case(row: Mapping[str, Any]) -> Case:
+    count, build = _BUNDLES[row["bundle"]]
+    shape, dtype = row["shape"], row["dtype"]
+    dtypes = [dtype, dtype, "f32"][:count]
+    names = [row["x"], row["y"], "dense"][:count]
+    leaves = [_x(i, d) for i, d in enumerate(dtypes)]
+    results = build(leaves)
+    bundle = ExprBundle(tuple(_stored(r, row["out"]) for r in results))
+    inputs = [operand(d, shape, n) for d, n in zip(dtypes, names, strict=True)]
+    outputs = [operand(row["out"], shape, row["out_layout"]) for _ in results]
+    return _case(_label(row), "ELEMENTWISE", inputs, outputs, {"expr": bundle})
+
+
+# -- GEMM -----------------------------------------------------------------------------------------
+
+_ACTS = ("none", "relu", "gelu", "silu")
+_EXTENTS = (*SIZES, 300)
+
+
+def gemm_cases(dtype: str) -> Iterator[Case]:
+    """Yield the GEMM_BIAS_ACT cases of one element type."""
+    layouts = ("dense", "dense", "pitched", "padded", "unaligned")
+    rows = pairwise({
+        "m": _EXTENTS, "n": _EXTENTS, "k": _EXTENTS, "batch": ((), (3,), (2, 2)),
+        "trans_a": (False, True), "trans_b": (False, True), "a": layouts, "b": layouts,
+        "bias": (None, "scalar", "per_column", "per_row", "dense"),
+        "c": (None, None, "dense", "per_row"), "act": _ACTS, "out": ("dense", "pitched"),
+        "share_b": (False, True)})
+    for row in rows:
+        yield _gemm_case(row, dtype)
+    if dtype == "f32":
+        for kind in ActKind:
+            full = {**rows[-1], "m": 33, "n": 65, "k": 40, "bias": "per_column", "c": None,
+                    "act": kind.name.lower()}
+            yield _gemm_case(full, dtype)
+
+
+def _gemm_case(row: Mapping[str, Any], dtype: str) -> Case:
+    m, n, k, batch = row["m"], row["n"], row["k"], row["batch"]
+    a = operand(dtype, (*batch, *((k, m) if row["trans_a"] else (m, k))), row["a"])
+    b_shape = (k, n) if not row["trans_b"] else (n, k)
+    b = operand(dtype, (*batch, *b_shape), row["b"])
+    if row["share_b"] and batch:
+        b = _shared(operand(dtype, b_shape, row["b"]), batch)
+    bias = operand(dtype, (*batch, m, n), row["bias"]) if row["bias"] else None
+    c = operand(dtype, (*batch, m, n), row["c"]) if row["c"] else None
+    y = operand(dtype, (*batch, m, n), row["out"])
+    alpha, beta = (0.5, 2.0) if row["c"] == "dense" else (1.0, 1.0)
+    epilogue = gemm_epilogue(dtype, (bias and dtype, c and dtype), alpha, beta, row["act"], 0.01)
+    attrs = {"trans_a": row["trans_a"], "trans_b": row["trans_b"], "alpha": alpha, "beta": beta,
+             "act": row["act"], "leaky_slope": 0.01, "epilogue": epilogue}
+    return _case(f"{dtype}-{_label(row)}", "GEMM_BIAS_ACT", [a, b, bias, c], [y], attrs,
+                 terms=max(k, 1))
+
+
+def _shared(one: Operand, batch: tuple[int, ...]) -> Operand:
+    """Return a matrix that all batch entries share, by stride 0."""
+    spec = one.spec
+    wide = TensorSpec(spec.dtype, (*batch, *spec.shape), ((0,) * len(batch)) + spec.strides,
+                      spec.align)
+    return Operand(wide, one.offset, one.elements)
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+_ROW_LENGTHS = (*SIZES, 1000, 1025, 5000, 20_000)
+
+
+def row_cases(ops: Mapping[str, Any]) -> Iterator[Case]:
+    """Yield the ROW cases.
+
+    Args:
+        ops: name -> RowOp.
+    """
+    rows = pairwise({
+        "n": _ROW_LENGTHS, "rows": (0, 1, 2, 3, 17, 64), "op": tuple(ops), "dtype": FLOATS,
+        "out": ("same", "same", "f32"), "x": ("dense", "pitched", "unaligned", "padded", "step2"),
+        "extra": ("per_column", "dense")})
+    for row in rows:
+        op = ops[row["op"]]
+        shape, dtype = (row["rows"], row["n"]), row["dtype"]
+        if row["n"] == 0 and row["op"] in ("max", "min", "mean", "softmax"):
+            continue  # no value is right for a maximum of nothing
+        out = dtype if row["out"] == "same" else "f32"
+        inputs = [operand(dtype, shape, row["x"]) for _ in range(op.n_inputs)]
+        inputs += [operand(dtype, shape, row["extra"]) for _ in range(op.n_extras)]
+        outputs = [operand(out, shape if kind == "row" else shape[:1], "dense")
+                   for kind in op.outputs]
+        yield _case(_label(row), "ROW", inputs, outputs, {"row": op}, terms=max(row["n"], 1))
+
+
+# -- movement -------------------------------------------------------------------------------------
+
+
+def concat_cases() -> Iterator[Case]:
+    """Yield the CONCAT cases."""
+    rows = pairwise({"a": SIZES, "b": SIZES, "outer": (1, 3, 16), "inner": (1, 2, 7, 8, 33),
+                     "axis": (0, 1, 2), "dtype": ("f32", "f16", "i64", "u8"),
+                     "x": ("dense", "pitched", "unaligned", "transposed")})
+    for row in rows:
+        axis = row["axis"]
+        shapes = []
+        for extent in (row["a"], row["b"], 5):
+            shape = [row["outer"], 4, row["inner"]]
+            shape[axis] = extent
+            shapes.append(tuple(shape))
+        total = list(shapes[0])
+        total[axis] = row["a"] + row["b"] + 5
+        dtype = row["dtype"]
+        inputs = [operand(dtype, shapes[0], row["x"]), operand(dtype, shapes[1], "dense"),
+                  operand(dtype, shapes[2], "dense")]
+        yield _case(_label(row), "CONCAT", inputs, [operand(dtype, tuple(total), "dense")],
+                    {"axis": axis})
+
+
+def gather_cases() -> Iterator[Case]:
+    """Yield the GATHER cases; indices run from -extent to extent - 1."""
+    rows = at_least(200, {"extent": SIZES[1:], "count": ((), (0,), (1,), (7,), (3, 5), (129,)),
+                     "outer": (1, 3, 17), "inner": (1, 2, 8, 31, 64, 300),
+                     "axis": (0, 1), "dtype": ("f32", "f16", "bf16", "i64", "u8"),
+                     "index": ("i32", "i64")})
+    for row in rows:
+        shape = ((row["extent"], row["inner"]) if row["axis"] == 0
+                 else (row["outer"], row["extent"], row["inner"]))
+        axis = row["axis"]
+        out = (*shape[:axis], *row["count"], *shape[axis + 1:])
+        inputs = [operand(row["dtype"], shape, "dense"),
+                  operand(row["index"], row["count"], "dense")]
+        yield _case(_label(row), "GATHER", inputs, [operand(row["dtype"], out, "dense")],
+                    {"axis": axis}, index_range=((1, -row["extent"], row["extent"]),))
+
+
+# -- windows --------------------------------------------------------------------------------------
+
+
+def _out(size: int, window: int, stride: int, pads: tuple[int, int], dilation: int) -> int:
+    return (size + sum(pads) - dilation * (window - 1) - 1) // stride + 1
+
+
+def conv_cases() -> Iterator[Case]:
+    """Yield the CONV2D cases."""
+    rows = at_least(220, {
+        "batch": (0, 1, 2, 3), "channels": (1, 2, 3, 8, 16, 33), "filters": (1, 2, 7, 16, 33),
+        "size": ((7, 8), (16, 15), (31, 3), (33, 17)), "window": ((1, 1), (3, 3), (2, 5)),
+        "stride": ((1, 1), (2, 2), (1, 3)), "pads": ((0, 0, 0, 0), (1, 1, 1, 1), (2, 0, 1, 3)),
+        "dilation": ((1, 1), (2, 1)), "bias": (True, False), "act": ("none", "relu", "silu"),
+        "group": (1, 2, "depthwise"), "dtype": FLOATS})
+    for row in rows:
+        yield from _conv_case(row)
+
+
+def _conv_case(row: Mapping[str, Any]) -> Iterator[Case]:
+    channels, filters, group = row["channels"], row["filters"], row["group"]
+    group = channels if group == "depthwise" else group
+    channels = math.ceil(channels / group) * group
+    filters = math.ceil(filters / group) * group
+    height, width = (_out(s, w, st, (row["pads"][i], row["pads"][i + 2]), d)
+                     for i, (s, w, st, d) in enumerate(zip(
+                         row["size"], row["window"], row["stride"], row["dilation"],
+                         strict=True)))
+    if height < 1 or width < 1:
+        return
+    dtype = row["dtype"]
+    inputs = [operand(dtype, (row["batch"], channels, *row["size"]), "dense"),
+              operand(dtype, (filters, channels // group, *row["window"]), "dense"),
+              operand(dtype, (filters,), "dense") if row["bias"] else None]
+    attrs = {"strides": row["stride"], "pads": row["pads"], "dilations": row["dilation"],
+             "group": group, "act": row["act"], "leaky_slope": 0.01}
+    yield _case(_label(row), "CONV2D", inputs,
+                [operand(dtype, (row["batch"], filters, height, width), "dense")], attrs,
+                terms=channels // group * row["window"][0] * row["window"][1])
+
+
+def pool_cases() -> Iterator[Case]:
+    """Yield the POOL2D cases."""
+    rows = at_least(400, {
+        "batch": (0, 1, 3), "channels": (1, 2, 7, 16), "size": ((7, 8), (16, 15), (31, 3), (1, 1)),
+        "window": ((1, 1), (2, 2), (3, 2)), "stride": ((1, 1), (2, 2), (3, 1)),
+        "pads": ((0, 0, 0, 0), (1, 1, 1, 1), (1, 0, 0, 1)), "dilation": ((1, 1), (2, 1)),
+        "kind": ("max", "avg"), "include": (False, True), "dtype": FLOATS})
+    for row in rows:
+        sides = list(zip(row["size"], row["window"], row["stride"], row["dilation"],
+                         strict=True))
+        height, width = (_out(s, w, st, (row["pads"][i], row["pads"][i + 2]), d)
+                         for i, (s, w, st, d) in enumerate(sides))
+        if height < 1 or width < 1 or any(p >= w for p, w in zip(
+                row["pads"], row["window"] * 2, strict=True)):
+            continue  # a window that lies in the padding alone has no maximum
+        attrs = {"kind": row["kind"], "kernel_shape": row["window"], "strides": row["stride"],
+                 "pads": row["pads"], "dilations": row["dilation"],
+                 "count_include_pad": row["kind"] == "avg" and row["include"]}
+        shape = (row["batch"], row["channels"])
+        yield _case(_label(row), "POOL2D", [operand(row["dtype"], (*shape, *row["size"]), "dense")],
+                    [operand(row["dtype"], (*shape, height, width), "dense")], attrs)
+
+
+@cache
+def cases_for(op_type: str) -> tuple[Case, ...]:
+    """Return the cases of a kernel-level operator; () for one that has none here."""
+    if op_type == "ROW":
+        from ge2.compiler.ir.row_ops import build_row_op
+
+        names = ("softmax", "log_softmax", "layer_norm", "sum", "mean", "max")
+        return tuple(row_cases({name: build_row_op(name) for name in names}))
+    makers: dict[str, Callable[[], Iterator[Case]]] = {
+        "ELEMENTWISE": elementwise_cases,
+        "GEMM_BIAS_ACT": lambda: (case for d in ("f32", "f16", "bf16") for case in gemm_cases(d)),
+        "CONCAT": concat_cases,
+        "GATHER": gather_cases,
+        "CONV2D": conv_cases,
+        "POOL2D": pool_cases,
+    }
+    return tuple(makers[op_type]()) if op_type in makers else ()

@@ -1,0 +1,101 @@
+"""Kernel-level operators in float64: what every kernel is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ge2.compiler.ir.expr import evaluate, widen
+from ge2.problem import Problem
+
+Array = np.ndarray[Any, Any]
+Inputs = Sequence[Array | None]
+
+
+def reference(problem: Problem, inputs: Inputs) -> list[Array]:
+    """Return the outputs of a problem, floating-point ones in float64."""
+    wide = [None if x is None else _wide(x) for x in inputs]
+    return _REFERENCES[problem.op_type](problem, wide)
+
+
+def _wide(x: Array) -> Array:
+    return x if x.dtype.kind in "iub" else x.astype(np.float64)
+
+
+def _coords(shape: tuple[int, ...]) -> list[Array]:
+    return [np.arange(n).reshape([-1 if a == b else 1 for b in range(len(shape))])
+            for a, n in enumerate(shape)]
+
+
+def _elementwise(problem: Problem, inputs: Inputs) -> list[Array]:
+    bundle: Any = widen(problem.attr_map["expr"])  # type: ignore[arg-type]
+    shape = problem.outputs[0].shape
+    results = evaluate(bundle.outputs, inputs, _coords(shape))
+    return [np.broadcast_to(r, shape) for r in results]
+
+
+def _gemm(problem: Problem, inputs: Inputs) -> list[Array]:
+    attrs = problem.attr_map
+    a, b = inputs[:2]
+    assert a is not None and b is not None
+    a = a.swapaxes(-1, -2) if attrs["trans_a"] else a
+    b = b.swapaxes(-1, -2) if attrs["trans_b"] else b
+    bundle: Any = widen(attrs["epilogue"])  # type: ignore[arg-type]
+    acc = np.matmul(a, b)
+    shape = problem.outputs[0].shape
+    results = evaluate(bundle.outputs, [acc, *inputs[2:]], _coords(shape))
+    return [np.broadcast_to(results[0], shape)]
+
+
+def _row(problem: Problem, inputs: Inputs) -> list[Array]:
+    from ge2.compiler.ir.row import evaluate_row
+
+    row: Any = problem.attr_map["row"]
+    wide = row.widened()
+    split = wide.n_inputs
+    found = evaluate_row(wide, inputs[:split], inputs[split:])
+    return [np.asarray(y).reshape(spec.shape)
+            for y, spec in zip(found, problem.outputs, strict=True)]
+
+
+def _concat(problem: Problem, inputs: Inputs) -> list[Array]:
+    return [np.concatenate([x for x in inputs if x is not None],
+                           axis=int(problem.attr_map["axis"]))]  # type: ignore[call-overload]
+
+
+def _gather(problem: Problem, inputs: Inputs) -> list[Array]:
+    x, indices = inputs
+    assert x is not None and indices is not None
+    return [np.take(x, indices, axis=int(problem.attr_map["axis"]))]  # type: ignore[call-overload]
+
+
+def _conv(problem: Problem, inputs: Inputs) -> list[Array]:
+    from ge2.compiler import opdefs
+
+    attrs = dict(problem.attr_map)
+    return opdefs.reference("CONV2D", list(inputs), attrs)
+
+
+def _pool(problem: Problem, inputs: Inputs) -> list[Array]:
+    from ge2.compiler import opdefs
+
+    attrs = dict(problem.attr_map)
+    op = "MAX_POOL" if attrs.pop("kind") == "max" else "AVG_POOL"
+    if op == "MAX_POOL":
+        del attrs["count_include_pad"]
+    return opdefs.reference(op, list(inputs), attrs)
+
+
+_REFERENCES: dict[str, Callable[[Problem, Inputs], list[Array]]] = {
+    "ELEMENTWISE": _elementwise,
+    "GEMM_BIAS_ACT": _gemm,
+    "ROW": _row,
+    "CONCAT": _concat,
+    "GATHER": _gather,
+    "CONV2D": _conv,
+    "POOL1D": _pool,
+    "POOL2D": _pool,
+    "POOL3D": _pool,
+}

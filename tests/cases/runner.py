@@ -1,0 +1,198 @@
+"""Runs cases on a device: one upload, the launches, one download, then every byte is checked."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import ge2.launch_table as table
+from ge2.compiler.kernels.metadata import Variant
+from ge2.contract import DTYPES, numpy_dtype
+from ge2.launch.record import LaunchRecord
+from ge2.problem import Problem
+from ge2.runtime.device import Allocation, Device, EmulatedUnit, Unit
+
+from .layouts import Operand
+from .problems import Case
+from .reference import reference
+
+Array = np.ndarray[Any, Any]
+
+GUARD = 256
+POISON = 0xFF  # NaN in every float type, so that an element left unwritten is seen
+_ROUNDING = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8, "f64": 2.0**-53}
+_TINY = {"f32": 1e-37, "f16": 2.0**-24, "bf16": 1e-37, "f64": 1e-300}
+
+
+@dataclass(slots=True)
+class Placed:
+    """An operand in the image of device memory: byte offsets of storage and first element."""
+
+    operand: Operand
+    start: int
+    nbytes: int
+    first: int
+
+    def view(self, image: Array) -> Array:
+        """Return the operand's elements in an image."""
+        spec = self.operand.spec
+        dtype = numpy_dtype(spec.dtype)
+        if spec.size == 0:
+            return np.zeros(spec.shape, dtype)
+        storage = image[self.start:self.start + self.nbytes].view(dtype)
+        strides = tuple(s * dtype.itemsize for s in spec.strides)
+        return np.lib.stride_tricks.as_strided(storage[self.operand.offset:], spec.shape, strides)
+
+
+class Runner:
+    """Keeps device memory from case to case."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._memory: Allocation | None = None
+
+    def check(self, case: Case, variant: Variant) -> int:
+        """Run a case with a variant and compare with float64; return how many launches it took.
+
+        Raises:
+            AssertionError: a wrong element, or a byte outside of the outputs has changed.
+        """
+        records = table.bind(case.problem, variant, self.device.profile)
+        if records:
+            self.check_units(case, self.device.prepare(records))
+        return len(records)
+
+    def check_units(self, case: Case, units: Sequence[Unit]) -> None:
+        """Run prepared launches of a case and compare with float64."""
+        placed, image, scratch = _place(case, [unit.record for unit in units])
+        before = image.copy()
+        base = self._base(len(image))
+        self.device.copy(base, image.ctypes.data, len(image), 0)
+        addresses = [base + p.first if p else 0 for p in placed]
+        for unit in units:
+            unit.args.patch(addresses, base + scratch[0], base + scratch[1])
+            if isinstance(unit, EmulatedUnit):
+                unit.memory = [(base + p.start, p.nbytes) for p in placed if p and p.nbytes]
+                unit.memory += [(base + scratch[0], scratch[1] - scratch[0] - GUARD),
+                                (base + scratch[1], len(image) - scratch[1] - GUARD)]
+            unit(0)
+        self.device.synchronize(0)
+        self.device.copy(image.ctypes.data, base, len(image), 0)
+        self.device.synchronize(0)
+        compare(case, placed, before, image, scratch)
+
+    def _base(self, nbytes: int) -> int:
+        if self._memory is None or self._memory.nbytes < nbytes:
+            self._memory = self.device.allocate(max(nbytes, 1 << 24))
+        return self._memory.address
+
+
+def _place(case: Case, records: Sequence[LaunchRecord],
+           ) -> tuple[list[Placed | None], Array, tuple[int, int]]:
+    """Return operands with guards around them, the image with data, and workspace, semaphores."""
+    placed: list[Placed | None] = []
+    end = 0
+    for operand in case.operands:
+        if operand is None:
+            placed.append(None)
+            continue
+        itemsize = DTYPES[operand.spec.dtype].itemsize
+        start = end + GUARD
+        nbytes = operand.elements * itemsize
+        placed.append(Placed(operand, start, nbytes, start + operand.offset * itemsize))
+        end = -(-(start + nbytes) // 256) * 256
+    workspace = end + GUARD
+    words = max((record.semaphores for record in records), default=0)
+    size = -(-max((record.workspace for record in records), default=0) // 256) * 256
+    semaphores = workspace + size + GUARD
+    image = np.full(semaphores + 4 * words + GUARD, POISON, np.uint8)
+    image[semaphores:semaphores + 4 * words] = 0
+    draw = np.random.default_rng(zlib.crc32(case.name.encode()))
+    ranges = {slot: (low, high) for slot, low, high in case.index_range}
+    for slot, spot in enumerate(placed[:len(case.problem.inputs)]):
+        if spot is not None:
+            storage = image[spot.start:spot.start + spot.nbytes]
+            dtype = spot.operand.spec.dtype
+            storage[:] = random_values(draw, dtype, spot.operand.elements,
+                                       ranges.get(slot)).view(np.uint8)
+    return placed, image, (workspace, semaphores)
+
+
+def random_values(draw: np.random.Generator, dtype: str, count: int,
+                  span: tuple[int, int] | None = None) -> Array:
+    """Return count random elements: normal floats, small integers, or integers from a span."""
+    kind = DTYPES[dtype].kind
+    if kind == "float":
+        return draw.standard_normal(count).astype(numpy_dtype(dtype))
+    if kind == "bool":
+        return draw.integers(0, 2, count).astype(np.bool_)
+    low, high = span or ((0, 100) if dtype == "u8" else (-50, 50))
+    return draw.integers(low, high, count).astype(numpy_dtype(dtype))
+
+
+def compare(case: Case, placed: Sequence[Placed | None], before: Array, after: Array,
+            scratch: tuple[int, int]) -> None:
+    """Check outputs against float64, and that nothing else has changed.
+
+    Raises:
+        AssertionError: says which element, or which byte.
+    """
+    n_in = len(case.problem.inputs)
+    inputs = [p.view(before) if p else None for p in placed[:n_in]]
+    expected = reference(case.problem, inputs)
+    rest = after.copy()
+    for index, (spot, wanted) in enumerate(zip(placed[n_in:], expected, strict=True)):
+        assert spot is not None
+        check_values(f"{case.name} output {index}", spot.operand.spec.dtype,
+                     spot.view(after), wanted, case.terms)
+        spot.view(rest)[...] = spot.view(before)
+    rest[scratch[0]:scratch[1] - GUARD] = before[scratch[0]:scratch[1] - GUARD]
+    changed = np.flatnonzero(rest != before)
+    assert changed.size == 0, _where(case.problem, placed, int(changed[0]), scratch)
+
+
+def _where(problem: Problem, placed: Sequence[Placed | None], byte: int,
+           scratch: tuple[int, int]) -> str:
+    if byte >= scratch[1]:
+        return f"semaphores: byte {byte - scratch[1]} is not zero after the call"
+    for slot, spot in enumerate(placed):
+        if spot and spot.start - GUARD <= byte < spot.start + spot.nbytes + GUARD:
+            return (f"{problem.op_type} wrote outside of its outputs: slot {slot}, byte "
+                    f"{byte - spot.start} of {spot.nbytes}")
+    return f"{problem.op_type} wrote outside of its outputs and workspace: byte {byte}"
+
+
+def check_values(name: str, dtype: str, found: Array, wanted: Array, terms: int = 1) -> None:
+    """Compare with float64: one rounding to the output type plus f32 sums of `terms` terms.
+
+    Raises:
+        AssertionError: names the worst element.
+    """
+    assert found.shape == wanted.shape, f"{name}: shape {found.shape}, wanted {wanted.shape}"
+    if found.size == 0:
+        return
+    if DTYPES[dtype].kind != "float":
+        wrong = found != wanted.astype(found.dtype)
+        assert not wrong.any(), (f"{name}: {int(wrong.sum())} of {found.size} elements differ, "
+                                 f"first at {np.argwhere(wrong)[0].tolist()}")
+        return
+    with np.errstate(all="ignore"):
+        exact = wanted.astype(np.float64)
+        rounded = exact.astype(found.dtype).astype(np.float64)
+        got = found.astype(np.float64)
+        finite = np.isfinite(rounded)
+        scale = max(1.0, float(np.abs(exact[finite]).max(initial=0.0)))
+        sums = 0.0 if dtype == "f64" else 8 * 2.0**-24 * max(terms, 4) ** 0.5 * scale
+        limit = 1.05 * _ROUNDING[dtype] * np.abs(exact) + sums + _TINY[dtype]
+        if dtype == "f64":
+            limit = limit * 16 * max(terms, 4) ** 0.5
+        same = (got == rounded) | (np.isnan(got) & np.isnan(rounded))
+        good = np.where(finite, np.abs(got - exact) <= limit, same)
+    if not good.all():
+        at = tuple(np.argwhere(~good)[0].tolist())
+        raise AssertionError(f"{name}: {int((~good).sum())} of {good.size} elements are wrong, "
+                             f"first at {at}: found {got[at]}, wanted {exact[at]}")
