@@ -1,0 +1,142 @@
+"""Direct GEMM calls: what to launch for given tensors, prepared once and kept."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..errors import DeviceMismatch
+from ..problem import TensorSpec
+from ..runtime import driver
+from ..runtime.device import Device, cuda_device
+from . import gemm_check as check
+from .gemm_types import Tensor
+from .prepared import Prepared
+
+CALLS_KEPT = 512
+POINTERS_KEPT = 8192
+
+
+class Call:
+    """A prepared call with the addresses that it was checked for.
+
+    Attributes:
+        prepared: the launches.
+        device: where.
+        checked: the address tuples of recent calls that passed all address checks.
+    """
+
+    __slots__ = ("checked", "device", "inputs", "outputs", "prepared")
+
+    def __init__(self, prepared: Prepared, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        self.prepared = prepared
+        self.device = prepared.device
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self.checked: set[tuple[int, ...]] = set()
+
+    def run(self, addresses: tuple[int, ...], tensors: Mapping[str, Tensor | None] | None,
+            stream: int) -> None:
+        """Check the addresses if they are new, and launch.
+
+        Raises:
+            DeviceMismatch: memory of the host or of another GPU. Invalid: an output overlaps.
+        """
+        if self.device.kind != "cuda":
+            self.check(addresses, tensors)
+            self.prepared.run(addresses, stream)
+            return
+        previous = driver.enter_device(self.device.index)
+        try:
+            if addresses not in self.checked:
+                self.check(addresses, tensors)
+            self.prepared.run(addresses, stream)
+        finally:
+            if previous is not None:
+                driver.leave_device(previous)
+
+    def check(self, addresses: tuple[int, ...],
+               tensors: Mapping[str, Tensor | None] | None) -> None:
+        if tensors is not None:
+            for name, tensor in tensors.items():
+                if tensor is not None:
+                    _check_owner(name, tensor, self.device)
+            check.overlaps({name: tensors[name] for name in self.outputs},
+                           {name: tensors[name] for name in self.inputs})
+        if len(self.checked) >= POINTERS_KEPT:
+            self.checked.clear()
+        self.checked.add(addresses)
+
+
+def _check_owner(name: str, tensor: Tensor, device: Device) -> None:
+    if tensor.desc.extent_bytes == 0:
+        return
+    if tensor.ptr == 0 or not device.owns(tensor.ptr):
+        where = driver.pointer_device(tensor.ptr) if tensor.ptr and device.kind == "cuda" else None
+        raise DeviceMismatch(f"{name} is not memory of GPU {device.index}", argument=name,
+                             found=f"{tensor.ptr:#x}, " + (
+                                 "host memory" if where is None else f"memory of GPU {where}"),
+                             wanted=f"device memory of GPU {device.index}")
+
+
+_local = threading.local()
+
+
+def cached(key: Any, make: Callable[[], Call]) -> Call:
+    """Return this thread's prepared call for key, made at first use.
+
+    Launch blocks are patched in place, so threads do not share them; compiled kernels are shared.
+    """
+    calls: OrderedDict[Any, Call] | None = getattr(_local, "calls", None)
+    if calls is None:
+        calls = _local.calls = OrderedDict()
+    call = calls.get(key)
+    if call is None:
+        call = calls[key] = make()
+        if len(calls) > CALLS_KEPT:
+            calls.popitem(last=False)
+    return call
+
+
+def device_for(index: int) -> Device:
+    """Return the device that a call's tensors live on.
+
+    Raises:
+        DeviceMismatch: there is no such GPU.
+    """
+    from ..errors import EnvironmentUnusable
+
+    try:
+        return cuda_device(index)
+    except EnvironmentUnusable as error:
+        if driver.is_available():
+            raise DeviceMismatch("there is no such GPU", argument="device_index", found=index,
+                                 wanted=f"0 to {driver.device_count() - 1}") from error
+        raise
+
+
+def raw_stream(stream: Any) -> int:
+    """Return a raw stream handle: None is the default stream; int, c_void_p, CuPy or torch."""
+    if stream is None:
+        return 0
+    if type(stream) is int:
+        return stream
+    if isinstance(stream, ctypes.c_void_p):
+        return stream.value or 0
+    from ..runtime.arrays import raw_stream as handle_of
+
+    return handle_of(stream)
+
+
+def spec_of(tensor: Tensor, shape: tuple[int, ...] | None = None) -> TensorSpec:
+    """Return a tensor's spec, viewed with another shape of the same rank or one axis more."""
+    desc = tensor.desc
+    strides = desc.strides
+    if shape is not None and len(shape) > len(desc.shape):
+        strides = (max(desc.shape[0], 1) * desc.strides[0], *strides)
+    from ..contract import DTYPE_NAMES
+
+    return TensorSpec(DTYPE_NAMES[desc.dtype], shape or desc.shape, strides, tensor.align)
