@@ -27,7 +27,10 @@ def linear_act(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None 
         Ge2Error: shapes, element types or devices do not fit.
     """
     flat = x.reshape(-1, x.shape[-1])
-    y, _ = torch.ops.ge2.linear_act(flat, weight, bias, act)
+    # NOTE: decided here, since inside the operator autograd's flags are not to be relied on.
+    saves = act != "none" and torch.is_grad_enabled() and any(
+        t is not None and t.requires_grad for t in (x, weight, bias))
+    y, _ = torch.ops.ge2.linear_act(flat, weight, bias, act, saves)
     return y.reshape(*x.shape[:-1], weight.shape[0])  # type: ignore[no-any-return]
 
 
@@ -41,24 +44,24 @@ def _stream(tensor: torch.Tensor) -> int:
 
 
 @torch.library.custom_op("ge2::linear_act", mutates_args=())
-def _forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None,
-             act: str) -> tuple[torch.Tensor, torch.Tensor]:
+def _forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, act: str,
+             saves: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Return (y, z); z is empty where the gradient does not need it."""
-    y = x.new_empty((x.shape[0], weight.shape[0]))
-    z = torch.empty_like(y) if _saves(act, x, weight, bias) else y.new_empty((0,))
-    gemm.forward(x, weight, bias, y, _attrs(act), _stream(x), Z_out=z if z.numel() else None)
+    y, z = _outputs(x, weight, saves)
+    gemm.forward(x, weight, bias, y, _attrs(act), _stream(x), Z_out=z if saves else None)
     return y, z
 
 
-def _saves(act: str, *tensors: torch.Tensor | None) -> bool:
-    return act != "none" and any(t is not None and t.requires_grad for t in tensors)
+def _outputs(x: torch.Tensor, weight: torch.Tensor,
+             saves: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    y = x.new_empty((x.shape[0], weight.shape[0]))
+    return y, torch.empty_like(y) if saves else y.new_empty((0,))
 
 
 @_forward.register_fake
-def _(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None,
-      act: str) -> tuple[torch.Tensor, torch.Tensor]:
-    y = x.new_empty((x.shape[0], weight.shape[0]))
-    return y, torch.empty_like(y) if _saves(act, x, weight, bias) else y.new_empty((0,))
+def _(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, act: str,
+      saves: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    return _outputs(x, weight, saves)
 
 
 @torch.library.custom_op("ge2::linear_act_backward", mutates_args=())
@@ -84,16 +87,16 @@ def _(g_y: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tens
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    x, weight, bias, ctx.act = inputs
+    x, weight, bias, ctx.act, ctx.saves = inputs
     ctx.save_for_backward(x, weight, bias, output[1])
 
 
 def _gradient(ctx: Any, g_y: torch.Tensor, _g_z: torch.Tensor | None) -> tuple[Any, ...]:
     x, weight, bias, z = ctx.saved_tensors
     wants = [*ctx.needs_input_grad[:2], bias is not None and ctx.needs_input_grad[2]]
-    saved = z if z is not None and z.numel() else None
+    saved = z if ctx.saves else None
     made = torch.ops.ge2.linear_act_backward(g_y, x, weight, bias, saved, ctx.act, wants)
-    return (*(g if want else None for g, want in zip(made, wants, strict=True)), None)
+    return (*(g if want else None for g, want in zip(made, wants, strict=True)), None, None)
 
 
 _forward.register_autograd(_gradient, setup_context=_setup)
