@@ -18,8 +18,8 @@ from typing import Any
 
 from .. import launch_table
 from ..compiler.kernels import registry, selector
-from ..compiler.kernels.lower import gemm_epilogue
 from ..compiler.kernels.metadata import KernelInfo, Variant
+from ..compiler.opdefs.gemm_epilogue import epilogue_of
 from ..contract import TRAILER_DTYPE, Status, status_of
 from ..errors import (
     DeviceMismatch,
@@ -150,9 +150,8 @@ def _complete(problem: Problem) -> Problem:
     attrs = problem.attr_map
     if problem.op_type != "GEMM_BIAS_ACT" or attrs["epilogue"] is not None:
         return problem
-    dtypes = tuple(None if spec is None else spec.dtype for spec in problem.inputs[2:4])
-    epilogue = gemm_epilogue(problem.outputs[0].dtype, dtypes, attrs["alpha"], attrs["beta"],
-                              attrs["act"], attrs["leaky_slope"])
+    dtypes = [None if spec is None else spec.dtype for spec in problem.inputs[2:4]]
+    epilogue = epilogue_of(problem.outputs[0].dtype, dtypes, attrs)
     return replace(problem, attrs=tuple(sorted({**attrs, "epilogue": epilogue}.items())))
 
 

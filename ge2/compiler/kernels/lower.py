@@ -7,14 +7,14 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from ...contract import DTYPES, ActKind
+from ...contract import DTYPES
 from ...errors import StrideMismatch, Unsupported
 from ...problem import Problem, TensorSpec
 from .. import opdefs
 from ..ir.expr import Expr, ExprBundle, cast, input
 from ..ir.nodes import Node, TensorType
-from ..opdefs.activations import ACTIVATIONS
 from ..opdefs.elementwise import formulas
+from ..opdefs.gemm_epilogue import epilogue_of
 from ..opdefs.shapes import spatial, window_pads
 from .strides import expand
 
@@ -125,10 +125,8 @@ def _gemm(op: str, attrs: dict[str, Any], inputs: Specs,
     b, attrs["trans_b"] = _operand(expand(b, (*batch, *b.shape[-2:])), attrs["trans_b"])
     rest = [None if s is None else expand(s, y.shape) for s in inputs[2:]]
     rest += [None] * (2 - len(rest))
-    if attrs["epilogue"] is None:
-        dtypes = tuple(None if s is None else s.dtype for s in rest[:2])
-        attrs["epilogue"] = gemm_epilogue(y.dtype, dtypes, attrs["alpha"], attrs["beta"],
-                                            attrs["act"], attrs["leaky_slope"])
+    dtypes = [None if s is None else s.dtype for s in rest[:2]]
+    attrs["epilogue"] = epilogue_of(y.dtype, dtypes, attrs)
     return _problem("GEMM_BIAS_ACT", [a, b, *rest], outputs, attrs)
 
 
@@ -140,28 +138,6 @@ def _operand(spec: TensorSpec, transposed: bool) -> tuple[TensorSpec, bool]:
                           strides=(*spec.strides[:-2], columns, rows))
         return swapped, not transposed
     return spec, transposed
-
-
-@lru_cache(maxsize=4096)
-def gemm_epilogue(dtype: str, dtypes: tuple[str | None, ...], alpha: float, beta: float,
-                    act: str, slope: float) -> ExprBundle:
-    """Return act(alpha * acc + beta * C + bias) over inputs acc, bias, C.
-
-    Args:
-        dtype: of the output.
-        dtypes: of bias and C; None for an absent one.
-        alpha, beta, act, slope: attributes of GEMM_BIAS_ACT.
-    """
-    compute = DTYPES[dtype].compute
-    result = input(0, compute)
-    if alpha != 1.0:
-        result = result * alpha
-    for index, factor in ((2, beta), (1, 1.0)):
-        given = dtypes[index - 1]
-        if given is not None:
-            term = cast(input(index, DTYPES[given].compute), compute)
-            result = result + (term if factor == 1.0 else term * factor)
-    return ExprBundle((ACTIVATIONS[ActKind[act.upper()]](result, slope),))
 
 
 def _concat(op: str, attrs: dict[str, Any], inputs: Specs,

@@ -8,13 +8,24 @@ from .cse import CommonSubexpressionPass
 from .dead_code import DeadCodePass
 from .decompose import DecomposePass
 from .fold_constants import FoldConstantsPass
+from .fold_transposes import FoldTransposesPass
+from .fuse_elementwise import FuseElementwisePass
+from .fuse_epilogue import FuseEpiloguePass
+from .fuse_gemm import FuseGemmPass
 from .pass_manager import Optimized, Pass, run_passes
+
+__all__ = ["PASSES", "Optimized", "optimize"]
 
 PASSES: tuple[Pass, ...] = (
     DecomposePass(),
     CanonicalizePass(),
     FoldConstantsPass(),
     CommonSubexpressionPass(),
+    DeadCodePass(),
+    FoldTransposesPass(),
+    FuseGemmPass(),
+    FuseElementwisePass(),
+    FuseEpiloguePass(),
     DeadCodePass(),
 )
 
