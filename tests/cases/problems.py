@@ -20,7 +20,7 @@ from ge2.compiler.ir.expr import (
     tanh,
     where,
 )
-from ge2.compiler.kernels.lower import gemm_epilogue
+from ge2.compiler.opdefs.gemm_epilogue import gemm_epilogue
 from ge2.contract import DTYPES, ActKind
 from ge2.problem import Problem, TensorSpec
 

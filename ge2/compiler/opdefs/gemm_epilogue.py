@@ -24,19 +24,26 @@ def epilogue_of(dtype: str, operands: Sequence[str | None], attrs: Mapping[str, 
         assert isinstance(given, ExprBundle)
         return given
     bias, c = (*operands, None, None)[:2]
-    return _plain(dtype, bias, c, attrs["alpha"], attrs["beta"], attrs["act"],
-                  attrs["leaky_slope"])
+    return gemm_epilogue(dtype, (bias, c), attrs["alpha"], attrs["beta"], attrs["act"],
+                         attrs["leaky_slope"])
 
 
 @lru_cache(maxsize=4096)
-def _plain(dtype: str, bias: str | None, c: str | None, alpha: float, beta: float, act: str,
-           slope: float) -> ExprBundle:
-    """Return act(alpha * acc + beta * C + bias)."""
+def gemm_epilogue(dtype: str, dtypes: tuple[str | None, str | None], alpha: float, beta: float,
+                  act: str, slope: float) -> ExprBundle:
+    """Return act(alpha * acc + beta * C + bias) over inputs acc, bias, C.
+
+    Args:
+        dtype: of the output.
+        dtypes: of bias and C; None for an absent one.
+        alpha, beta, act, slope: attributes of GEMM_BIAS_ACT.
+    """
     compute = DTYPES[dtype].compute
     result = input(0, compute)
     if alpha != 1.0:
         result = result * alpha
-    for index, given, factor in ((2, c, beta), (1, bias, 1.0)):
+    for index, factor in ((2, beta), (1, 1.0)):
+        given = dtypes[index - 1]
         if given is not None:
             term = cast(input(index, DTYPES[given].compute), compute)
             result = result + (term if factor == 1.0 else term * factor)
