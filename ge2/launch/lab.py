@@ -73,7 +73,7 @@ class NormalizeSumRule:
             {"rows": x.shape[0], "columns": x.shape[1], "row_stride_x": x.strides[0],
              "row_stride_y": y.strides[0]},
             {"x": (0, 0), "y": (1, 0), "total": (WORKSPACE, 4 * blocks)}).pack()
-        grid = min(-(-x.size // THREADS), 8 * device.sm_count)
+        grid = min(x.shape[0] * -(-x.shape[1] // THREADS), 8 * device.sm_count)
         return LaunchRecord(source, (grid, 1, 1), (THREADS, 1, 1), args, relocs,
                             workspace=4 * (blocks + 1))
 

@@ -15,16 +15,17 @@ static_assert(sizeof(GemmOperand) == 48, "GemmOperand");
 
 // The offset, in elements, of an operand's matrix number index, counted row-major over extents.
 inline long long batch_offset(const GemmOperand& operand, const long long (&extents)[3],
-                              long long index) {
-    const long long last = index % extents[2];
-    const long long outer = index / extents[2];
-    return last * operand.batch[2] + outer % extents[1] * operand.batch[1] +
-           outer / extents[1] * operand.batch[0];
+                              unsigned index) {
+    const unsigned inner = static_cast<unsigned>(extents[2]);
+    const unsigned middle = static_cast<unsigned>(extents[1]);
+    const unsigned outer = index / inner;
+    return index % inner * operand.batch[2] + outer % middle * operand.batch[1] +
+           outer / middle * operand.batch[0];
 }
 
 template <typename T>
 inline const T* matrix_of(const GemmOperand& operand, const long long (&extents)[3],
-                          long long index) {
+                          unsigned index) {
     return static_cast<const T*>(operand.pointer) + batch_offset(operand, extents, index);
 }
 
@@ -49,7 +50,7 @@ struct EpilogueInput {
     const T* matrix;
     long long row, column;
 
-    EpilogueInput(const GemmOperand& operand, const long long (&extents)[3], long long index)
+    EpilogueInput(const GemmOperand& operand, const long long (&extents)[3], unsigned index)
         : matrix(matrix_of<T>(operand, extents, index)),
           row(operand.row),
           column(operand.column) {}
