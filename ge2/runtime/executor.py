@@ -74,6 +74,11 @@ class _Call:
 class Executable:
     """A graph ready to run on a backend.
 
+    Attributes:
+        graph: what is run.
+        backend: its name.
+        bound: the only plan of an executable made by for_problem.
+
     Args:
         graph: optimised; may have named dimensions, which are bound by the shapes of each call.
         backend: "cuda", "emulate" or "cpu"; None takes GE2_BACKEND or what the machine has.
@@ -93,7 +98,7 @@ class Executable:
         self._constants: dict[str, Allocation] = {}
         self._own_stream: int | None = None
         self._cpu: Any = None
-        self._fixed: BoundPlan | None = None
+        self.bound: BoundPlan | None = None
         if self.backend == "cpu":
             from .cpu import CpuProgram
 
@@ -115,7 +120,7 @@ class Executable:
         chosen = _open(backend or default_backend(), device, arch)
         plan = problem_plan(problem, chosen.profile, variant)
         made = cls(plan.graph, chosen.kind, chosen)
-        made._fixed = bind_plan(plan, chosen)
+        made.bound = bind_plan(plan, chosen)
         return made
 
     # -- what users call ----------------------------------------------------------------------
@@ -220,8 +225,8 @@ class Executable:
     # -- plans --------------------------------------------------------------------------------
 
     def _bound(self, feeds: Mapping[str, TensorSpec]) -> BoundPlan:
-        if self._fixed is not None:
-            return self._fixed
+        if self.bound is not None:
+            return self.bound
         key = (tuple(feeds.items()), registry.generation())
         with self._lock:
             bound = self._plans.get(key)

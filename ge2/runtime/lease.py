@@ -80,6 +80,11 @@ class LeasePool:
         self._idle: list[Lease] = []
         self._lock = threading.Lock()
 
+    @property
+    def idle(self) -> tuple[Lease, ...]:
+        """The leases that no call holds."""
+        return tuple(self._idle)
+
     def acquire(self, stream: int) -> Lease:
         """Return a lease that nobody holds, safe to use on a stream.
 

@@ -41,6 +41,7 @@ class Case:
         operands: inputs (None where absent), then outputs.
         index_range: for integer index inputs, slot -> (low, high).
         terms: how many products or elements one output sums up; scales the tolerance.
+        positive: whether float inputs are drawn from [0.5, 1.5], so that sums stay off zero.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Case:
     operands: tuple[Operand | None, ...]
     index_range: tuple[tuple[int, int, int], ...] = ()
     terms: int = 1
+    positive: bool = False
 
 
 def _case(name: str, op_type: str, inputs: Sequence[Operand | None], outputs: Sequence[Operand],
@@ -100,6 +102,12 @@ def elementwise_cases() -> Iterator[Case]:
     for row in pairwise({"shape": shapes[::2], "dtype": ("i32", "i64", "u8", "i8", "f64", "bool"),
                          "x": layouts, "bundle": ("copy",)}, seed=1):
         yield _elementwise_case({**row, "y": "dense", "out": row["dtype"], "out_layout": "dense"})
+    for row in pairwise({"shape": ((33, 64), (40, 264), (127, 129), (2, 31, 65), (3, 17, 8),
+                                   (300, 300), (2, 2, 64, 31)),
+                         "bundle": ("copy", "add", "chain", "two_outputs"), "x": ("transposed",),
+                         "y": ("transposed", "dense", "per_column", "per_row"), "dtype": FLOATS,
+                         "out": FLOATS, "out_layout": ("dense", "pitched", "unaligned")}, seed=2):
+        yield _elementwise_case(row)
     for shape in ((64,), (17, 33), (4, 5, 6)):
         index = sum((coord(a) * (a + 1) for a in range(1, len(shape))), coord(0))
         bundle = ExprBundle((_x(0, "f32") + cast(index, "f32"),))
@@ -181,10 +189,14 @@ def row_cases(ops: Mapping[str, Any]) -> Iterator[Case]:
     Args:
         ops: name -> RowOp.
     """
-    rows = pairwise({
-        "n": _ROW_LENGTHS, "rows": (0, 1, 2, 3, 17, 64), "op": tuple(ops), "dtype": FLOATS,
-        "out": ("same", "same", "f32"), "x": ("dense", "pitched", "unaligned", "padded", "step2"),
+    rows = at_least(220, {
+        "n": _ROW_LENGTHS, "rows": (0, 1, 2, 3, 17, 64, 129), "op": tuple(ops), "dtype": FLOATS,
+        "out": ("same", "same", "f32"),
+        "x": ("dense", "pitched", "unaligned", "padded", "step2", "transposed"),
         "extra": ("per_column", "dense")})
+    rows += pairwise({"n": (70_000,), "rows": (1, 2, 3), "op": tuple(ops), "dtype": FLOATS,
+                      "out": ("same",), "x": ("dense", "unaligned", "transposed"),
+                      "extra": ("per_column",)}, seed=1)
     for row in rows:
         op = ops[row["op"]]
         shape, dtype = (row["rows"], row["n"]), row["dtype"]
@@ -196,6 +208,16 @@ def row_cases(ops: Mapping[str, Any]) -> Iterator[Case]:
         outputs = [operand(out, shape if kind == "row" else shape[:1], "dense")
                    for kind in op.outputs]
         yield _case(_label(row), "ROW", inputs, outputs, {"row": op}, terms=max(row["n"], 1))
+
+
+def lab_cases() -> Iterator[Case]:
+    """Yield the LAB_NORMALIZE_SUM cases; a tensor map wants rows of whole 16-byte units."""
+    for row in pairwise({"rows": (0, *SIZES, 300), "columns": (4, 8, 16, 60, 64, 128, 132, 1000),
+                         "x": ("dense", "pitched")}):
+        shape = (row["rows"], row["columns"])
+        yield _case(_label(row), "LAB_NORMALIZE_SUM", [operand("f32", shape, row["x"])],
+                    [operand("f32", shape, "dense")], {}, terms=max(shape[0] * shape[1], 1),
+                    positive=True)
 
 
 # -- movement -------------------------------------------------------------------------------------
@@ -318,5 +340,6 @@ def cases_for(op_type: str) -> tuple[Case, ...]:
         "GATHER": gather_cases,
         "CONV2D": conv_cases,
         "POOL2D": pool_cases,
+        "LAB_NORMALIZE_SUM": lab_cases,
     }
     return tuple(makers[op_type]()) if op_type in makers else ()

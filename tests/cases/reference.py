@@ -50,7 +50,7 @@ def _gemm(problem: Problem, inputs: Inputs) -> list[Array]:
 
 
 def _row(problem: Problem, inputs: Inputs) -> list[Array]:
-    from ge2.compiler.ir.row import evaluate_row
+    from ge2.compiler.ir.row_evaluate import evaluate_row
 
     row: Any = problem.attr_map["row"]
     wide = row.widened()
@@ -58,6 +58,13 @@ def _row(problem: Problem, inputs: Inputs) -> list[Array]:
     found = evaluate_row(wide, inputs[:split], inputs[split:])
     return [np.asarray(y).reshape(spec.shape)
             for y, spec in zip(found, problem.outputs, strict=True)]
+
+
+def _normalize_sum(problem: Problem, inputs: Inputs) -> list[Array]:
+    x = inputs[0]
+    assert x is not None
+    with np.errstate(all="ignore"):
+        return [x / x.sum()]
 
 
 def _concat(problem: Problem, inputs: Inputs) -> list[Array]:
@@ -92,6 +99,7 @@ _REFERENCES: dict[str, Callable[[Problem, Inputs], list[Array]]] = {
     "ELEMENTWISE": _elementwise,
     "GEMM_BIAS_ACT": _gemm,
     "ROW": _row,
+    "LAB_NORMALIZE_SUM": _normalize_sum,
     "CONCAT": _concat,
     "GATHER": _gather,
     "CONV2D": _conv,

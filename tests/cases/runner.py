@@ -117,8 +117,10 @@ def _place(case: Case, records: Sequence[LaunchRecord],
         if spot is not None:
             storage = image[spot.start:spot.start + spot.nbytes]
             dtype = spot.operand.spec.dtype
-            storage[:] = random_values(draw, dtype, spot.operand.elements,
-                                       ranges.get(slot)).view(np.uint8)
+            values = random_values(draw, dtype, spot.operand.elements, ranges.get(slot))
+            if case.positive:
+                values = np.abs(values) % 1 + values.dtype.type(0.5)
+            storage[:] = values.view(np.uint8)
     return placed, image, (workspace, semaphores)
 
 

@@ -1,0 +1,34 @@
+"""GPU tests run where there is a GPU and cupy; elsewhere each is skipped with the reason."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from ge2.runtime import driver
+
+
+def _reason() -> str:
+    if find_spec("cupy") is None:
+        return "cupy is not installed"
+    return "" if driver.is_available() else "there is no usable NVIDIA GPU"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests of this folder without a GPU."""
+    reason = _reason()
+    if reason:
+        here = Path(__file__).parent
+        for item in items:
+            if here in item.path.parents:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def device():
+    """The GPU under test."""
+    from ge2.runtime.device import cuda_device, default_index
+
+    return cuda_device(default_index())
