@@ -12,7 +12,26 @@ from ...errors import DtypeMismatch, GraphError, near_matches
 from ..ir import properties
 from ..ir.expr import Expr
 from ..ir.nodes import TensorType
-from . import conv, elementwise, gemm, index, movement, normalize, pool, reduce
+from . import (
+    attention,
+    channel_norm,
+    conv,
+    conv_transpose,
+    einsum,
+    elementwise,
+    gemm,
+    index,
+    layout,
+    movement,
+    normalize,
+    order,
+    pool,
+    quantize,
+    recurrent,
+    reduce,
+    resize,
+    rotary,
+)
 from .opdef import Array, Arrays, Attrs, Builder, OpDef, Types, check_inputs, fill_attrs
 from .opdef import narrow as _narrow
 from .opdef import widen as _widen
@@ -22,7 +41,9 @@ __all__ = ["OPS", "Builder", "OpDef", "evaluate", "expression", "full_attrs", "g
 
 OPS: dict[str, OpDef] = {
     op.name: op
-    for module in (elementwise, gemm, normalize, reduce, movement, index, conv, pool)
+    for module in (elementwise, gemm, einsum, quantize, normalize, channel_norm, reduce, order,
+                   movement, layout, index, conv, conv_transpose, pool, resize, attention, rotary,
+                   recurrent)
     for op in module.OPDEFS
 }
 

@@ -14,7 +14,7 @@ from ..ir.dim import Extent
 from ..ir.nodes import TensorType
 from . import activations
 from .gemm import ACT_NAMES
-from .opdef import FLOATS, Array, Arrays, OpDef, Types
+from .opdef import FLOATS, Array, Arrays, Builder, OpDef, Types
 from .shapes import optional, spatial, tensor, window_extent, window_pads
 
 AUTO_PAD = AttrSpec("auto_pad", "str", "NOTSET", ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"),
@@ -114,8 +114,25 @@ def _reference(op: str) -> Any:
     return reference
 
 
+def _decompose_1d(builder: Builder, inputs: Sequence[str],
+                  attrs: dict[str, Any]) -> Sequence[str]:
+    """One axis is a convolution of images of height 1."""
+    x, w = (builder.op("UNSQUEEZE", value, axes=(2,)) for value in inputs[:2])
+    two = dict(attrs)
+    for name, fill in (("strides", 1), ("dilations", 1)):
+        two[name] = (fill, *attrs[name]) if attrs[name] else None
+    if attrs["pads"]:
+        two["pads"] = (0, attrs["pads"][0], 0, attrs["pads"][1])
+    return [builder.op("SQUEEZE", builder.op("CONV2D", x, w, *inputs[2:], **two), axes=(2,))]
+
+
+_PROPERTIES = frozenset({"rematerializable", "epilogue"})
+
 OPDEFS = (
     OpDef("CONV2D", ("x", "w", "bias?"), 1, CONV_ATTRS, _infer("CONV2D", 2), _reference("CONV2D"),
-          properties=frozenset({"rematerializable", "epilogue"}), family="conv", dtypes=FLOATS,
+          properties=_PROPERTIES, family="conv", dtypes=FLOATS,
           doc="act(convolution + bias); x is NCHW, w is OIHW with I = C / group."),
+    OpDef("CONV1D", ("x", "w", "bias?"), 1, CONV_ATTRS, _infer("CONV1D", 1), _reference("CONV1D"),
+          properties=_PROPERTIES, family="conv", dtypes=FLOATS, decompose=_decompose_1d,
+          doc="act(convolution + bias); x is NCW, w is OIW with I = C / group."),
 )

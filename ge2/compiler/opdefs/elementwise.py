@@ -82,7 +82,12 @@ def _cast(x: Expr, *, to: str) -> Expr:
 
 
 def _shift(a: Expr, b: Expr, *, direction: str) -> Expr:
-    return a.apply("shift_left" if direction == "LEFT" else "shift_right", b)
+    """A shift by the width or more (a negative one counts as such) moves every bit out."""
+    width = 32 if a.dtype == "i32" else 64
+    inside = ex.logical_and(b >= 0, b < width)
+    if direction == "LEFT":
+        return ex.where(inside, a.apply("shift_left", b), 0)
+    return a.apply("shift_right", ex.where(inside, b, width - 1))
 
 
 def _shrink(x: Expr, *, lambd: float, bias: float) -> Expr:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ...contract import AttrSpec
+from ...contract import REQUIRED, AttrSpec, numpy_dtype
+from ...errors import GraphError, ShapeMismatch
+from ..ir.dim import Extent
 from ..ir.nodes import TensorType
-from .opdef import INDEX, Array, Arrays, OpDef, Types
+from .opdef import ALL, INDEX, Array, Arrays, Builder, OpDef, Types
 from .shapes import axis_of, tensor
+
+MOVE = frozenset({"linear", "rematerializable"})
+_REDUCTION = AttrSpec("reduction", "str", "none", ("none", "add", "mul", "max", "min"),
+                      "how values at one position combine")
+
+
+def _all(arrays: Arrays) -> list[Array]:
+    return [array for array in arrays if array is not None]
 
 
 def wrapped(indices: Array, extent: int) -> Array:
@@ -28,17 +39,196 @@ def _infer_gather(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
 
 
 def _reference_gather(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
-    x, indices = arrays
-    assert x is not None and indices is not None
+    x, indices = _all(arrays)
     axis = attrs["axis"] % x.ndim
-    if not indices.size:
+    if not indices.size or not x.shape[axis]:
         return [np.zeros((*x.shape[:axis], *indices.shape, *x.shape[axis + 1:]), x.dtype)]
     return [np.take(x, wrapped(indices, x.shape[axis]), axis=axis)]
 
 
+def _check_elements(op: str, x: TensorType, indices: TensorType, axis: int) -> None:
+    others = [(a, b) for i, (a, b) in enumerate(zip(indices.shape, x.shape, strict=False))
+              if i != axis]
+    if x.rank != indices.rank or any(
+            isinstance(a, int) and isinstance(b, int) and a > b for a, b in others):
+        raise ShapeMismatch(f"{op} indices reach outside x", found=indices, wanted=f"within {x}")
+
+
+def _infer_gather_elements(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
+    x, indices = tensor(types, 0), tensor(types, 1)
+    _check_elements("GATHER_ELEMENTS", x, indices, axis_of("GATHER_ELEMENTS", attrs["axis"],
+                                                           x.rank))
+    return [TensorType(x.dtype, indices.shape)]
+
+
+def _element_places(indices: Array, axis: int, extent: int) -> tuple[Array, ...]:
+    places = list(np.ogrid[tuple(slice(n) for n in indices.shape)])
+    places[axis] = np.where(indices < 0, indices + extent, indices)
+    return tuple(np.broadcast_arrays(*places))
+
+
+def _reference_gather_elements(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
+    x, indices = _all(arrays)
+    axis = attrs["axis"] % x.ndim
+    if not indices.size:
+        return [np.zeros(indices.shape, x.dtype)]
+    return [x[_element_places(wrapped(indices, x.shape[axis]), axis, x.shape[axis])]]
+
+
+def _tuple_extent(op: str, indices: TensorType) -> int:
+    if not indices.rank or not isinstance(indices.shape[-1], int):
+        raise ShapeMismatch(f"{op} indices need a known last extent", found=indices)
+    return indices.shape[-1]
+
+
+def _infer_gather_nd(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
+    x, indices = tensor(types, 0), tensor(types, 1)
+    batch = attrs["batch_dims"]
+    length = _tuple_extent("GATHER_ND", indices)
+    if not 0 <= batch < min(x.rank, indices.rank) or batch + length > x.rank or (
+            x.shape[:batch] != indices.shape[:batch]):
+        raise ShapeMismatch("GATHER_ND indices do not fit x", wanted=f"tuples into {x}",
+                            found=f"{indices}, {batch} batch axes")
+    return [TensorType(x.dtype, (*indices.shape[:-1], *x.shape[batch + length:]))]
+
+
+def _reference_gather_nd(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
+    x, indices = _all(arrays)
+    batch, length = attrs["batch_dims"], indices.shape[-1]
+    outer = indices.shape[:-1]
+    grid = np.ogrid[tuple(slice(n) for n in outer[:batch])] if batch else []
+    places = [g.reshape(g.shape + (1,) * (len(outer) - batch)) for g in grid]
+    places += [wrapped(indices[..., i], x.shape[batch + i]) for i in range(length)]
+    out_shape = (*outer, *x.shape[batch + length:])
+    if not np.prod(out_shape):
+        return [np.zeros(out_shape, x.dtype)]
+    return [np.broadcast_to(x[tuple(places)], out_shape)]
+
+
+_COMBINE: dict[str, Callable[..., Any]] = {
+    "add": np.add.at, "mul": np.multiply.at, "max": np.maximum.at, "min": np.minimum.at}
+
+
+def _scatter(out: Array, places: Any, updates: Array, reduction: str) -> None:
+    if reduction == "none":
+        out[places] = updates
+    else:
+        _COMBINE[reduction](out, places, updates)
+
+
+def _check_reduction(op: str, x: TensorType, reduction: str) -> None:
+    if x.dtype == "bool" and reduction in ("add", "mul"):
+        raise GraphError(f"{op} cannot {reduction} bool values", hint="Use max or min")
+
+
+def _infer_scatter_elements(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
+    x, indices, updates = (tensor(types, i) for i in range(3))
+    axis = axis_of("SCATTER_ELEMENTS", attrs["axis"], x.rank)
+    _check_elements("SCATTER_ELEMENTS", x, indices, axis)
+    _check_reduction("SCATTER_ELEMENTS", x, attrs["reduction"])
+    if updates.shape != indices.shape:
+        raise ShapeMismatch("SCATTER_ELEMENTS updates and indices differ", found=updates,
+                            wanted=indices)
+    return [x]
+
+
+def _reference_scatter_elements(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
+    x, indices, updates = _all(arrays)
+    axis = attrs["axis"] % x.ndim
+    out = x.copy()
+    places = _element_places(indices, axis, x.shape[axis])
+    inside = (places[axis] >= 0) & (places[axis] < x.shape[axis])
+    _scatter(out, tuple(p[inside] for p in places), updates[inside], attrs["reduction"])
+    return [out]
+
+
+def _infer_scatter_nd(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
+    x, indices, updates = (tensor(types, i) for i in range(3))
+    length = _tuple_extent("SCATTER_ND", indices)
+    _check_reduction("SCATTER_ND", x, attrs["reduction"])
+    wanted = (*indices.shape[:-1], *x.shape[length:])
+    if length > x.rank or updates.shape != wanted:
+        raise ShapeMismatch("SCATTER_ND updates do not fit", found=updates, wanted=f"{wanted}")
+    return [x]
+
+
+def _reference_scatter_nd(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
+    x, indices, updates = _all(arrays)
+    length = indices.shape[-1]
+    out = x.copy()
+    extents = np.asarray(x.shape[:length], np.int64)
+    flat = indices.reshape(-1, length).astype(np.int64)
+    flat = np.where(flat < 0, flat + extents, flat)
+    inside = ((flat >= 0) & (flat < extents)).all(axis=1)
+    values = updates.reshape(flat.shape[0], *x.shape[length:])
+    _scatter(out, tuple(flat[inside].T) or (Ellipsis,), values[inside], attrs["reduction"])
+    return [out]
+
+
+def _one_hot_axis(indices: TensorType | Array, attrs: dict[str, Any]) -> int:
+    return axis_of("ONE_HOT", attrs["axis"], len(indices.shape) + 1)
+
+
+def _infer_one_hot(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
+    indices, values = tensor(types, 0), tensor(types, 1)
+    if values.shape != (2,):
+        raise ShapeMismatch("ONE_HOT values are [off, on]", found=values, wanted="[2]")
+    shape: list[Extent] = list(indices.shape)
+    shape.insert(_one_hot_axis(indices, attrs), attrs["depth"])
+    return [TensorType(values.dtype, tuple(shape))]
+
+
+def _reference_one_hot(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
+    indices, values = _all(arrays)
+    axis, depth = _one_hot_axis(indices, attrs), attrs["depth"]
+    places = np.expand_dims(np.where(indices < 0, indices + depth, indices), axis)
+    wanted = np.arange(depth).reshape(-1, *(1,) * (indices.ndim - axis))
+    return [np.where(places == wanted, values[1], values[0])]
+
+
+def _decompose_one_hot(builder: Builder, inputs: Sequence[str],
+                       attrs: dict[str, Any]) -> Sequence[str]:
+    kind = builder.type(inputs[0])
+    axis, depth = _one_hot_axis(kind, attrs), attrs["depth"]
+    values = [builder.op("SLICE", inputs[1], starts=(i,), ends=(i + 1,)) for i in (0, 1)]
+    off, on = (builder.op("RESHAPE", value, shape=()) for value in values)
+    # i64 holds every index; the sum below must not wrap in a narrow type.
+    places = builder.op("UNSQUEEZE", builder.op("CAST", inputs[0], to="i64"), axes=(axis,))
+    zero = builder.constant(np.asarray(0, numpy_dtype("i64")))
+    ahead = builder.op("ADD", places, builder.constant(np.asarray(depth, numpy_dtype("i64"))))
+    places = builder.op("WHERE", builder.op("LESS", places, zero), ahead, places)
+    wanted = np.arange(depth, dtype=np.int64).reshape(-1, *(1,) * (kind.rank - axis))
+    return [builder.op("WHERE", builder.op("EQUAL", places, builder.constant(wanted)), on, off)]
+
+
+_AXIS0 = AttrSpec("axis", "int", 0, doc="axis that the indices run along")
+
 OPDEFS = (
     OpDef("GATHER", ("x", "indices"), 1, (AttrSpec("axis", "int", 0, doc="axis to pick along"),),
-          _infer_gather, _reference_gather, properties=frozenset({"linear", "rematerializable"}),
-          family="gather", other={"indices": INDEX},
+          _infer_gather, _reference_gather, properties=MOVE, family="gather",
+          other={"indices": INDEX},
           doc="Pick slices along an axis; negative indices count from the end."),
+    OpDef("GATHER_ELEMENTS", ("x", "indices"), 1, (_AXIS0,), _infer_gather_elements,
+          _reference_gather_elements, properties=MOVE, family="gather", other={"indices": INDEX},
+          doc="Pick single elements along an axis."),
+    OpDef("GATHER_ND", ("x", "indices"), 1,
+          (AttrSpec("batch_dims", "int", 0, doc="leading axes shared with the indices"),),
+          _infer_gather_nd, _reference_gather_nd, properties=MOVE, family="gather",
+          other={"indices": INDEX}, doc="Pick slices at index tuples."),
+    OpDef("SCATTER_ELEMENTS", ("x", "indices", "updates"), 1, (_AXIS0, _REDUCTION),
+          _infer_scatter_elements, _reference_scatter_elements, family="scatter",
+          properties=frozenset({"order_sensitive"}), other={"indices": INDEX},
+          doc="x with single elements replaced or combined; indices outside are dropped."),
+    OpDef("SCATTER_ND", ("x", "indices", "updates"), 1, (_REDUCTION,), _infer_scatter_nd,
+          _reference_scatter_nd, family="scatter", properties=frozenset({"order_sensitive"}),
+          other={"indices": INDEX},
+          doc="x with slices at index tuples replaced or combined; tuples outside are dropped."),
+    OpDef("ONE_HOT", ("indices", "values"), 1,
+          (AttrSpec("depth", "int", REQUIRED, doc="extent of the new axis"),
+           AttrSpec("axis", "int", -1, doc="place of the new axis in the output")),
+          _infer_one_hot, _reference_one_hot, family="composite",
+          properties=frozenset({"rematerializable"}),
+          other={"indices": ("i32", "i64", "u8", "i8", "f32"), "values": ALL},
+          decompose=_decompose_one_hot,
+          doc="values[1] where the new axis meets the index, values[0] elsewhere."),
 )

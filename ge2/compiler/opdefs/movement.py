@@ -133,7 +133,7 @@ def _reference_concat(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
     return [np.concatenate([a for a in arrays if a is not None], axis=attrs["axis"])]
 
 
-def slice_range(start: int, end: Extent, step: int, size: Extent) -> tuple[Extent, Extent]:
+def slice_range(start: Extent, end: Extent, step: int, size: Extent) -> tuple[Extent, Extent]:
     """Return (first index, number of elements) of one sliced axis.
 
     On a symbolic extent a negative bound counts from the end and a bound beyond any tensor (ONNX
@@ -141,23 +141,23 @@ def slice_range(start: int, end: Extent, step: int, size: Extent) -> tuple[Exten
     """
     if step == 0:
         raise GraphError("SLICE step must not be 0")
-    if isinstance(size, int) and isinstance(end, int):
+    if isinstance(size, int) and isinstance(end, int) and isinstance(start, int):
         first, last, _ = slice(start, end, step).indices(size)
-        if step < 0 and end < -size:
-            last = -1
         return first, max(0, -((first - last) // step))
-    low, high = -(2**30), 2**30
+    begin = _bound(start, size, size - 1 if step < 0 else size, 0)
+    stop = _bound(end, size, size, -1 if step < 0 else 0)
     if step > 0:
-        begin = start if start >= 0 else (0 if start < low else size + start)
-        stop: Extent = end
-        if isinstance(end, int):
-            stop = size if end > high else (end if end >= 0 else size + end)
         return begin, (stop - begin + (step - 1)) // step
-    begin = size - 1 if start > high else (start if start >= 0 else size + start)
-    stop = -1
-    if isinstance(end, Dim) or end >= low:
-        stop = end if isinstance(end, Dim) or end >= 0 else size + end
     return begin, (begin - stop + (-step - 1)) // -step
+
+
+def _bound(value: Extent, size: Extent, most: Extent, least: Extent) -> Extent:
+    """Return a slice bound as an index; most and least stand for beyond either end."""
+    if isinstance(value, Dim):
+        return value
+    if abs(value) > 2**30:
+        return most if value > 0 else least
+    return value if value >= 0 else size + value
 
 
 def slice_axes(attrs: Attrs, shape: Sequence[Extent]) -> list[tuple[int, Extent, int, Extent]]:

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ...contract import REQUIRED, AttrSpec
+from ...contract import REQUIRED, AttrSpec, numpy_dtype
 from ...errors import GraphError, ShapeMismatch
 from ..ir.nodes import TensorType
 from .conv import AUTO_PAD, windows
-from .opdef import FLOATS, Array, Arrays, OpDef, Types
-from .reduce import lowest
+from .opdef import FLOATS, Array, Arrays, Builder, OpDef, Types
+from .reduce import lowest, max_over, mean_over
 from .shapes import spatial, tensor, window_extent, window_pads
 
 _POOL_ATTRS = (
@@ -99,12 +99,115 @@ def _reference_average(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
     return [total / geometry.counts(x, attrs["count_include_pad"]).astype(x.dtype)]
 
 
+def _reference_lp(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
+    x = arrays[0]
+    assert x is not None
+    geometry = _Geometry("LP_POOL", attrs, x.shape[2:])
+    n, p = len(geometry.outs), attrs["p"]
+    powers = geometry.view(np.abs(x) ** p, 0).sum(axis=tuple(range(2 + n, 2 + 2 * n)))
+    return [powers ** x.dtype.type(1 / p)]
+
+
+def _decompose_lp(builder: Builder, inputs: Sequence[str], attrs: dict[str, Any]) -> Sequence[str]:
+    """The mean of powers times the window size, to the 1 / p."""
+    dtype = numpy_dtype(builder.type(inputs[0]).dtype)
+
+    def number(value: float) -> str:
+        return builder.constant(np.asarray(value, dtype))
+
+    pool = {name: value for name, value in attrs.items() if name != "p"}
+    powers = builder.op("POW", builder.op("ABS", inputs[0]), number(attrs["p"]))
+    mean = builder.op("AVG_POOL", powers, count_include_pad=True, **pool)
+    total = builder.op("MUL", mean, number(float(np.prod(attrs["kernel_shape"]))))
+    return [builder.op("POW", total, number(1 / attrs["p"]))]
+
+
+def _decompose_axes(op: str) -> Any:
+    """Return the decomposition of a pool over one or three axes into pools of images.
+
+    One axis makes images of height 1. Three axes are pooled as (H, W), then as (D, 1): maxima and
+    means factor over axes, also where padding does not count, because counts do.
+    """
+
+    def decompose(builder: Builder, inputs: Sequence[str],
+                  attrs: dict[str, Any]) -> Sequence[str] | None:
+        if builder.type(inputs[0]).rank == 5:
+            return [_pool_volume(op, builder, inputs[0], attrs)]
+        if builder.type(inputs[0]).rank != 3:
+            return None
+        two = dict(attrs, kernel_shape=(1, *attrs["kernel_shape"]))
+        for name in ("strides", "dilations"):
+            two[name] = (1, *attrs[name]) if attrs[name] else None
+        if attrs["pads"]:
+            two["pads"] = (0, attrs["pads"][0], 0, attrs["pads"][1])
+        image = builder.op("UNSQUEEZE", inputs[0], axes=(2,))
+        return [builder.op("SQUEEZE", builder.op(op, image, **two), axes=(2,))]
+
+    return decompose
+
+
+def _pool_volume(op: str, builder: Builder, x: str, attrs: dict[str, Any]) -> str:
+    def some(axes: tuple[int, ...], unit: bool) -> dict[str, Any]:
+        """Return the attributes for some of the three axes, and an idle one after them."""
+        result = dict(attrs)
+        for name, idle in (("kernel_shape", 1), ("strides", 1), ("dilations", 1)):
+            if attrs[name]:
+                result[name] = (*(attrs[name][i] for i in axes), *(idle,) * unit)
+        if attrs["pads"]:
+            begins, ends = attrs["pads"][:3], attrs["pads"][3:]
+            result["pads"] = (*(begins[i] for i in axes), *(0,) * unit,
+                              *(ends[i] for i in axes), *(0,) * unit)
+        return result
+
+    n, c, d, h, w = builder.type(x).shape
+    planes = builder.op("RESHAPE", x, shape=(n, c * d, h, w), allowzero=True)
+    planes = builder.op(op, planes, **some((1, 2), False))
+    h, w = builder.type(planes).shape[2:]
+    columns = builder.op("RESHAPE", planes, shape=(n, c, d, h * w), allowzero=True)
+    columns = builder.op(op, columns, **some((0,), True))
+    shape = (n, c, builder.type(columns).shape[2], h, w)
+    return builder.op("RESHAPE", columns, shape=shape, allowzero=True)
+
+
+def _global(name: str, reduce: str, doc: str, properties: frozenset[str]) -> OpDef:
+    def axes(rank: int) -> tuple[int, ...]:
+        return tuple(range(2, rank))
+
+    def infer(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
+        x = tensor(types, 0)
+        if x.rank < 3:
+            raise ShapeMismatch(f"{name} takes x of rank 3 or more", found=x)
+        return [TensorType(x.dtype, (*x.shape[:2], *(1,) * (x.rank - 2)))]
+
+    def reference(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
+        x = arrays[0]
+        assert x is not None
+        kernel = mean_over if reduce == "REDUCE_MEAN" else max_over
+        return [kernel(x, axes(x.ndim))]
+
+    def decompose(builder: Builder, inputs: Sequence[str], attrs: dict[str, Any]) -> Sequence[str]:
+        return [builder.op(reduce, inputs[0], axes=axes(builder.type(inputs[0]).rank))]
+
+    return OpDef(name, ("x",), 1, (), infer, reference, properties=properties, family="row",
+                 dtypes=FLOATS, doc=doc, decompose=decompose)
+
+
+_KEEP = frozenset({"rematerializable"})
+_P = AttrSpec("p", "int", 2, doc="exponent of the norm")
+
 OPDEFS = (
     OpDef("MAX_POOL", ("x",), 1, _POOL_ATTRS, _infer("MAX_POOL"), _reference_max,
-          properties=frozenset({"rematerializable"}), family="pool",
-          dtypes=(*FLOATS, "u8", "i8"),
+          properties=_KEEP, family="pool", dtypes=(*FLOATS, "u8", "i8"),
+          decompose=_decompose_axes("MAX_POOL"),
           doc="Maximum over windows; padding never wins; NaN propagates."),
     OpDef("AVG_POOL", ("x",), 1, (*_POOL_ATTRS, _COUNT), _infer("AVG_POOL"), _reference_average,
-          properties=frozenset({"linear", "rematerializable"}), family="pool", dtypes=FLOATS,
-          doc="Mean over windows."),
+          properties=_KEEP | {"linear"}, family="pool", dtypes=FLOATS,
+          decompose=_decompose_axes("AVG_POOL"), doc="Mean over windows."),
+    OpDef("LP_POOL", ("x",), 1, (*_POOL_ATTRS, _P), _infer("LP_POOL"), _reference_lp,
+          properties=_KEEP, family="pool", dtypes=FLOATS, decompose=_decompose_lp,
+          doc="p-norm over windows."),
+    _global("GLOBAL_MAX_POOL", "REDUCE_MAX", "Maximum over all spatial axes.",
+            _KEEP | {"mergeable"}),
+    _global("GLOBAL_AVG_POOL", "REDUCE_MEAN", "Mean over all spatial axes.",
+            _KEEP | {"mergeable", "linear"}),
 )

@@ -66,7 +66,8 @@ def _sum(x: Array, axes: tuple[int, ...]) -> Array:
     return np.asarray(np.sum(x, axis=axes, keepdims=True))
 
 
-def _mean(x: Array, axes: tuple[int, ...]) -> Array:
+def mean_over(x: Array, axes: tuple[int, ...]) -> Array:
+    """Return the mean over axes, kept with extent 1; integers truncate."""
     count = int(np.prod([x.shape[axis] for axis in axes]))
     total = _sum(x, axes)
     if x.dtype.kind == "f":
@@ -77,7 +78,8 @@ def _mean(x: Array, axes: tuple[int, ...]) -> Array:
     return np.asarray(np.sign(total) * (np.abs(total) // count))
 
 
-def _max(x: Array, axes: tuple[int, ...]) -> Array:
+def max_over(x: Array, axes: tuple[int, ...]) -> Array:
+    """Return the maximum over axes, kept with extent 1; of nothing the lowest value."""
     return np.asarray(np.max(x, axis=axes, keepdims=True, initial=lowest(x.dtype)))
 
 
@@ -86,7 +88,7 @@ def _min(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 def _logsumexp(x: Array, axes: tuple[int, ...]) -> Array:
-    top = _max(x, axes)
+    top = max_over(x, axes)
     # exp(inf - inf) is NaN: an infinite maximum is the answer itself.
     shift = np.where(np.isinf(top), x.dtype.type(0), top)
     return np.asarray(np.log(_sum(np.exp(x - shift), axes)) + shift)
@@ -117,9 +119,9 @@ def _op(name: str, kernel: Kernel, doc: str, *, dtypes: tuple[str, ...] = FLOATS
 
 OPDEFS = (
     _op("REDUCE_SUM", _sum, "Sum over axes.", dtypes=NUMERIC, properties=("linear",)),
-    _op("REDUCE_MEAN", _mean, "Mean over axes; of nothing NaN; integers truncate.",
+    _op("REDUCE_MEAN", mean_over, "Mean over axes; of nothing NaN; integers truncate.",
         dtypes=NUMERIC, properties=("linear",)),
-    _op("REDUCE_MAX", _max, "Maximum over axes; NaN propagates; of nothing the lowest value.",
+    _op("REDUCE_MAX", max_over, "Maximum over axes; NaN propagates; of nothing the lowest value.",
         dtypes=ALL),
     _op("REDUCE_MIN", _min, "Minimum over axes; NaN propagates; of nothing the highest value.",
         dtypes=ALL),

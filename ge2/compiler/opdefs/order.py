@@ -1,0 +1,274 @@
+"""Operators along one ordered axis: arg extrema, top-k, running sums, triangles, ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from ...contract import REQUIRED, AttrSpec, numpy_dtype
+from ...errors import GraphError, ShapeMismatch
+from ..ir import expr as ex
+from ..ir.nodes import TensorType
+from .opdef import ALL, FLOATS, INDEX, NUMERIC, Array, Arrays, Builder, OpDef, Types
+from .shapes import axis_of, tensor
+
+Infer = Callable[[Types, dict[str, Any]], list[TensorType]]
+
+
+def _only(arrays: Arrays) -> Array:
+    x = arrays[0]
+    assert x is not None
+    return x
+
+
+def _same(op: str) -> Infer:
+    def infer(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
+        x = tensor(types, 0)
+        axis_of(op, attrs["axis"], x.rank)
+        return [x]
+
+    return infer
+
+
+def _infer_arg(op: str) -> Infer:
+    def infer(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
+        x = tensor(types, 0)
+        axis = axis_of(op, attrs["axis"], x.rank)
+        if x.shape[axis] == 0:
+            raise ShapeMismatch(f"{op} of nothing", found=x)
+        kept = (1,) if attrs["keepdims"] else ()
+        return [TensorType("i64", (*x.shape[:axis], *kept, *x.shape[axis + 1:]))]
+
+    return infer
+
+
+def _reference_arg(pick: Callable[..., Any]) -> Callable[[Arrays, dict[str, Any]], list[Array]]:
+    def reference(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
+        x, axis = _only(arrays), attrs["axis"]
+        if not attrs["select_last_index"]:
+            return [np.asarray(pick(x, axis=axis, keepdims=attrs["keepdims"]))]
+        found = pick(np.flip(x, axis), axis=axis, keepdims=attrs["keepdims"])
+        return [np.asarray(x.shape[axis] - 1 - found)]
+
+    return reference
+
+
+def _infer_topk(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
+    x, k = tensor(types, 0), attrs["k"]
+    axis = axis_of("TOPK", attrs["axis"], x.rank)
+    size = x.shape[axis]
+    if isinstance(k, int) and (k < 0 or (isinstance(size, int) and k > size)):
+        raise ShapeMismatch("TOPK k is out of range", found=k, wanted=f"0..{size}")
+    shape = (*x.shape[:axis], k, *x.shape[axis + 1:])
+    return [TensorType(x.dtype, shape), TensorType("i64", shape)]
+
+
+def _reference_topk(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
+    """Ties go to the lower index; NaN counts as the largest value."""
+    x, axis, k = _only(arrays), attrs["axis"] % _only(arrays).ndim, attrs["k"]
+    if attrs["largest"]:
+        flipped = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
+        order = x.shape[axis] - 1 - np.flip(flipped, axis)
+    else:
+        order = np.argsort(x, axis=axis, kind="stable")
+    order = np.take(order, np.arange(k), axis=axis)
+    return [np.take_along_axis(x, order, axis), order]
+
+
+def _reference_scan(scan: Callable[..., Any],
+                    start: int) -> Callable[[Arrays, dict[str, Any]], list[Array]]:
+    def reference(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
+        x = _only(arrays)
+        axis = attrs["axis"] % x.ndim
+        x = np.flip(x, axis) if attrs["reverse"] else x
+        if attrs["exclusive"]:
+            first = np.full((*x.shape[:axis], 1, *x.shape[axis + 1:]), start, x.dtype)
+            keep = tuple(slice(None, -1) if i == axis else slice(None) for i in range(x.ndim))
+            x = np.concatenate([first, x[keep]], axis=axis) if x.shape[axis] else x
+        out = np.asarray(scan(x, axis=axis, dtype=x.dtype))
+        return [np.flip(out, axis) if attrs["reverse"] else out]
+
+    return reference
+
+
+def _infer_trilu(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
+    x = tensor(types, 0)
+    if x.rank < 2:
+        raise ShapeMismatch("TRILU takes matrices", found=x)
+    return [x]
+
+
+def _reference_trilu(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
+    return [(np.triu if attrs["upper"] else np.tril)(_only(arrays), attrs["k"])]
+
+
+def _decompose_trilu(builder: Builder, inputs: Sequence[str],
+                     attrs: dict[str, Any]) -> Sequence[str]:
+    from ...contract import DTYPES
+
+    kind = builder.type(inputs[0])
+    across = ex.coord(kind.rank - 1) - ex.coord(kind.rank - 2)
+    inside = across >= attrs["k"] if attrs["upper"] else across <= attrs["k"]
+    x = ex.input(0, DTYPES[kind.dtype].compute)
+    zero = ex.const(0, x.dtype)
+    bundle = ex.ExprBundle((ex.where(inside, x, zero),))
+    return [builder.op("FUSED_ELEMENTWISE", inputs[0], expr=bundle, dtypes=kind.dtype)]
+
+
+def _infer_range(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
+    if attrs["delta"] == 0:
+        raise GraphError("RANGE delta must not be 0")
+    count = max(ceil((attrs["limit"] - attrs["start"]) / attrs["delta"]), 0)
+    return [TensorType(attrs["dtype"], (count,))]
+
+
+def _reference_range(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
+    count = _infer_range((), attrs)[0].shape[0]
+    assert isinstance(count, int)
+    values = attrs["start"] + np.arange(count) * attrs["delta"]
+    return [values.astype(numpy_dtype(attrs["dtype"]))]
+
+
+def _decompose_range(builder: Builder, inputs: Sequence[str],
+                     attrs: dict[str, Any]) -> Sequence[str]:
+    return [builder.op("IDENTITY", builder.constant(_reference_range((), attrs)[0]))]
+
+
+def _infer_eye_like(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
+    x = tensor(types, 0)
+    if x.rank != 2:
+        raise ShapeMismatch("EYE_LIKE takes a matrix", found=x)
+    return [TensorType(attrs["dtype"] or x.dtype, x.shape)]
+
+
+def _reference_eye_like(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
+    rows, columns = _only(arrays).shape
+    return [np.eye(rows, columns, k=attrs["k"], dtype=np.float32)]
+
+
+def _decompose_eye_like(builder: Builder, inputs: Sequence[str],
+                        attrs: dict[str, Any]) -> Sequence[str]:
+    kind = builder.type(inputs[0])
+    inside = (ex.coord(1) - ex.coord(0)).eq(attrs["k"])
+    bundle = ex.ExprBundle((ex.where(inside, ex.const(1.0), ex.const(0.0)),))
+    return [builder.op("FUSED_ELEMENTWISE", inputs[0], expr=bundle,
+                       dtypes=attrs["dtype"] or kind.dtype)]
+
+
+def _reference_hardmax(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
+    x, axis = _only(arrays), attrs["axis"]
+    if not x.size:
+        return [x]
+    out = np.zeros_like(x)
+    np.put_along_axis(out, np.argmax(x, axis=axis, keepdims=True), 1, axis)
+    return [out]
+
+
+def _decompose_hardmax(builder: Builder, inputs: Sequence[str],
+                       attrs: dict[str, Any]) -> Sequence[str] | None:
+    kind = builder.type(inputs[0])
+    axis = attrs["axis"] % kind.rank
+    size = kind.shape[axis]
+    if not isinstance(size, int) or not size:
+        return None
+    top = builder.op("ARGMAX", inputs[0], axis=axis)
+    places = np.arange(size, dtype=np.int64).reshape(-1, *(1,) * (kind.rank - axis - 1))
+    return [builder.op("CAST", builder.op("EQUAL", top, builder.constant(places)), to=kind.dtype)]
+
+
+def _infer_reverse(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
+    x, lengths = tensor(types, 0), tensor(types, 1)
+    if {attrs["batch_axis"], attrs["time_axis"]} != {0, 1} or x.rank < 2:
+        raise GraphError("REVERSE_SEQUENCE batch_axis and time_axis are 0 and 1",
+                         found=(attrs["batch_axis"], attrs["time_axis"]))
+    if lengths.shape != (x.shape[attrs["batch_axis"]],):
+        raise ShapeMismatch("REVERSE_SEQUENCE takes one length per sample", found=lengths,
+                            wanted=f"[{x.shape[attrs['batch_axis']]}]")
+    return [x]
+
+
+def _reference_reverse(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
+    x, lengths = _only(arrays), arrays[1]
+    assert lengths is not None
+    time = attrs["time_axis"]
+    steps = np.arange(x.shape[time]).reshape((-1, 1) if time == 0 else (1, -1))
+    length = lengths.reshape((1, -1) if time == 0 else (-1, 1))
+    places = np.where(steps < length, length - 1 - steps, steps)
+    return [np.take_along_axis(x, places.reshape(*places.shape, *(1,) * (x.ndim - 2)), time)]
+
+
+def _decompose_reverse(builder: Builder, inputs: Sequence[str],
+                       attrs: dict[str, Any]) -> Sequence[str]:
+    """Gather elements at computed times; the times come from a formula over coordinates."""
+    kind, time = builder.type(inputs[0]), attrs["time_axis"]
+    lengths = builder.op("CAST", inputs[1], to="i64")
+    around = (1, -1) if time == 0 else (-1, 1)
+    lengths = builder.op("RESHAPE", lengths, shape=(*around, *(1,) * (kind.rank - 2)))
+    lengths = builder.op("EXPAND", lengths, shape=kind.shape)
+    length, step = ex.input(0, "i64"), ex.coord(time)
+    bundle = ex.ExprBundle((ex.where(step < length, length - 1 - step, step),))
+    places = builder.op("FUSED_ELEMENTWISE", lengths, expr=bundle, dtypes="i64")
+    return [builder.op("GATHER_ELEMENTS", inputs[0], places, axis=time)]
+
+
+_AXIS = AttrSpec("axis", "int", 0, doc="axis")
+_ARG = (_AXIS, AttrSpec("keepdims", "bool", True, doc="keep the axis with extent 1"),
+        AttrSpec("select_last_index", "bool", False, doc="ties go to the last index"))
+_SCAN = (AttrSpec("axis", "int", REQUIRED, doc="axis to run along"),
+         AttrSpec("exclusive", "bool", False, doc="leave the element itself out"),
+         AttrSpec("reverse", "bool", False, doc="run from the end"))
+_ROW = frozenset({"mergeable", "rematerializable"})
+_RUNNING = frozenset({"order_sensitive"})
+_SHAPED = frozenset({"rematerializable"})
+
+OPDEFS = (
+    OpDef("ARGMAX", ("x",), 1, _ARG, _infer_arg("ARGMAX"), _reference_arg(np.argmax),
+          properties=_ROW, family="row", dtypes=NUMERIC,
+          doc="Index of the maximum along an axis; the first NaN wins."),
+    OpDef("ARGMIN", ("x",), 1, _ARG, _infer_arg("ARGMIN"), _reference_arg(np.argmin),
+          properties=_ROW, family="row", dtypes=NUMERIC,
+          doc="Index of the minimum along an axis; the first NaN wins."),
+    OpDef("TOPK", ("x",), 2,
+          (AttrSpec("k", "int", REQUIRED, doc="how many"), AttrSpec("axis", "int", -1, doc="axis"),
+           AttrSpec("largest", "bool", True, doc="largest or smallest"),
+           AttrSpec("sorted", "bool", True, doc="in order; they always are")),
+          _infer_topk, _reference_topk, properties=frozenset({"order_sensitive"}), family="sort",
+          dtypes=NUMERIC,
+          doc="The k extreme values along an axis and their indices; ties go to the lower index."),
+    OpDef("CUMSUM", ("x",), 1, _SCAN, _same("CUMSUM"), _reference_scan(np.cumsum, 0),
+          properties=_RUNNING | {"linear"}, family="scan", dtypes=NUMERIC,
+          doc="Running sum along an axis."),
+    OpDef("CUMPROD", ("x",), 1, _SCAN, _same("CUMPROD"), _reference_scan(np.cumprod, 1),
+          properties=_RUNNING, family="scan", dtypes=NUMERIC,
+          doc="Running product along an axis."),
+    OpDef("TRILU", ("x",), 1,
+          (AttrSpec("upper", "bool", True, doc="keep the upper triangle"),
+           AttrSpec("k", "int", 0, doc="diagonal that bounds it")),
+          _infer_trilu, _reference_trilu, properties=_SHAPED | {"linear"}, family="composite",
+          decompose=_decompose_trilu, doc="A triangle of each matrix; 0 elsewhere."),
+    OpDef("RANGE", (), 1,
+          (AttrSpec("start", "float", 0.0, doc="first value"),
+           AttrSpec("limit", "float", REQUIRED, doc="end, exclusive"),
+           AttrSpec("delta", "float", 1.0, doc="step"),
+           AttrSpec("dtype", "dtype", "i64", doc="element type")),
+          _infer_range, _reference_range, properties=_SHAPED, decompose=_decompose_range,
+          doc="start, start + delta, ... before limit."),
+    OpDef("EYE_LIKE", ("x",), 1,
+          (AttrSpec("k", "int", 0, doc="diagonal"),
+           AttrSpec("dtype", "dtype", None, doc="element type; that of x when absent")),
+          _infer_eye_like, _reference_eye_like, properties=_SHAPED, family="composite",
+          dtypes=ALL, decompose=_decompose_eye_like,
+          doc="A matrix of x's shape with ones on a diagonal."),
+    OpDef("HARDMAX", ("x",), 1, (AttrSpec("axis", "int", -1, doc="axis"),), _same("HARDMAX"),
+          _reference_hardmax, properties=_ROW, family="row", dtypes=FLOATS,
+          decompose=_decompose_hardmax, doc="1 at the first maximum along an axis, 0 elsewhere."),
+    OpDef("REVERSE_SEQUENCE", ("x", "sequence_lens"), 1,
+          (AttrSpec("batch_axis", "int", 1, doc="axis of samples"),
+           AttrSpec("time_axis", "int", 0, doc="axis of time")),
+          _infer_reverse, _reference_reverse, properties=_SHAPED | {"linear"}, family="gather",
+          other={"sequence_lens": INDEX}, decompose=_decompose_reverse,
+          doc="Reverse the leading part of each sequence."),
+)
