@@ -1,0 +1,30 @@
+// Host twin: loads and stores with special cache or ordering behaviour.
+#pragma once
+
+namespace ge2::ptx {
+
+// The read-only path; like the others an ordinary access to the detectors.
+GE2_INLINE uint4 load_nc_16(const void* pointer) { return *(const uint4*)pointer; }
+GE2_INLINE uint4 load_nc_no_allocate_16(const void* pointer) { return *(const uint4*)pointer; }
+GE2_INLINE void store_streaming_16(void* pointer, uint4 v) { *(uint4*)pointer = v; }
+
+extern "C" unsigned char* ge2emu_shared_pointer(unsigned smem);
+
+GE2_INLINE uint4 load_shared_16(unsigned smem) { return *(const uint4*)ge2emu_shared_pointer(smem); }
+GE2_INLINE void store_shared_16(unsigned smem, uint4 v) {
+    *(uint4*)ge2emu_shared_pointer(smem) = v;
+}
+
+GE2_INLINE unsigned load_acquire(const unsigned* pointer) {
+    unsigned value;
+    ge2emu_atomic_load(&value, pointer, 4, 1);
+    return value;
+}
+GE2_INLINE void store_release(unsigned* pointer, unsigned value) {
+    ge2emu_atomic_store(pointer, &value, 4, 2);
+}
+GE2_INLINE unsigned atomic_add_acq_rel(unsigned* pointer, unsigned value) {
+    return ge2emu_atomic_u32(pointer, 0, value, 0, 3);
+}
+
+}  // namespace ge2::ptx

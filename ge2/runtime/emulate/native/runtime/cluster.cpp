@@ -1,0 +1,74 @@
+// Clusters: the cluster barrier and each other's shared memory.
+#include <cstring>
+
+#include "emu.h"
+
+using namespace emu;
+
+namespace {
+
+Region& remote_region(u32 remote, u32 bytes, const char* what, void* pc) {
+  Region* r = shared_region(remote, bytes, "an access to another block touches", pc);
+  const Block& b = L->blocks[remote / kSharedWindow];
+  if (b.done == L->threads_per_block)
+    fail("out of bounds",
+         format("%s of the shared memory of block rank %u, which has exited", what, b.rank),
+         remote, pc);
+  if (remote % bytes)
+    fail("misaligned access", format("%s of %u bytes at shared 0x%x", what, bytes, remote), remote,
+         pc);
+  return *r;
+}
+
+}  // namespace
+
+extern "C" void ge2emu_cluster_arrive() {
+  Thread& t = *L->cur;
+  Barrier& b = L->cluster_barrier;
+  t.cluster_phase = L->cluster_phase + 1;
+  arrive(b, t);
+  if (b.arrived < L->group_threads) return;
+  ++L->cluster_phase;
+  auto all = std::make_shared<Clock>(*b.clock);
+  for (auto [tid, own] : b.arrivals)
+    if (own > all->v[tid]) all->v[tid] = own;
+  L->cluster_clock = all;
+  const std::vector<u32> waiting = std::move(b.waiting);
+  b = Barrier{};
+  for (u32 tid : waiting) make_ready(tid);
+}
+
+extern "C" void ge2emu_cluster_wait(const char* file, int line) {
+  Thread& t = *L->cur;
+  void* pc = __builtin_return_address(0);
+  if (t.cluster_phase == 0) fail("bad barrier", "cluster_wait without cluster_arrive", 0, pc);
+  if (L->cluster_phase < t.cluster_phase) {
+    L->cluster_barrier.waiting.push_back(t.tid);
+    t.wait = Wait{Kind::kCluster, Site{pc, file, line}, 0, 0, 0};
+    block_current();
+  }
+  t.clock = join(t.clock, L->cluster_clock);
+}
+
+extern "C" u32 ge2emu_map_shared(u32 smem, u32 rank) {
+  if (rank >= L->group_blocks)
+    fail("out of bounds", format("block rank %u of a cluster of %u", rank, L->group_blocks), smem,
+         __builtin_return_address(0));
+  return smem % kSharedWindow + rank * kSharedWindow;
+}
+
+extern "C" u8* ge2emu_shared_pointer(u32 smem) { return shared_pointer(smem); }
+
+extern "C" void ge2emu_cluster_load(u32 remote, void* to, u32 bytes) {
+  void* pc = __builtin_return_address(0);
+  Region& r = remote_region(remote, bytes, "a load", pc);
+  touch(r, shared_offset(remote), bytes, kRead, pc);
+  std::memcpy(to, shared_pointer(remote), bytes);
+}
+
+extern "C" void ge2emu_cluster_store(u32 remote, const void* from, u32 bytes) {
+  void* pc = __builtin_return_address(0);
+  Region& r = remote_region(remote, bytes, "a store", pc);
+  touch(r, shared_offset(remote), bytes, kWrite, pc);
+  std::memcpy(shared_pointer(remote), from, bytes);
+}

@@ -1,0 +1,217 @@
+// wgmma: one warp group's product of two shared-memory tiles; results reach registers at the wait.
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "emu.h"
+#include "half.h"
+
+namespace emu {
+
+struct Operand {
+  u32 start, leading, stride, rows;
+  bool transposed;  // the tile's rows run along M or N
+};
+
+struct WgmmaOp {
+  u32 n = 0, type = 0, first_tid = 0;
+  bool accumulate = false;
+  Operand a{}, b{};
+  void* pc = nullptr;
+  u32 arrived = 0;
+  bool done = false;
+  std::vector<std::vector<float>> in, out;  // [128][n / 2]
+  std::vector<std::shared_ptr<WgmmaOp>> previous;  // in flight on the same registers
+};
+
+namespace {
+
+struct Group {  // threads of one warp group on their way into the same wgmma
+  std::shared_ptr<WgmmaOp> op;
+  std::vector<u32> waiting;
+};
+std::map<u32, Group> g_groups;
+u32 g_groups_serial = 0;
+
+u32 element_address(const Operand& o, u32 row, u32 k) {
+  u32 at;
+  if (o.transposed) at = row / 64 * o.leading + k / 8 * o.stride + k % 8 * 128 + row % 64 * 2;
+  else at = row / 8 * o.stride + row % 8 * 128 + k * 2;
+  at += o.start;
+  return at ^ ((at >> 7 & 7) << 4);
+}
+
+Operand decode(u64 descriptor, u32 rows, bool transposed, u32 cta, const char* which, void* pc) {
+  Operand o{};
+  o.start = static_cast<u32>(descriptor & 0x3fff) << 4;
+  o.leading = static_cast<u32>(descriptor >> 16 & 0x3fff) << 4;
+  o.stride = static_cast<u32>(descriptor >> 32 & 0x3fff) << 4;
+  o.rows = rows;
+  o.transposed = transposed;
+  if (descriptor >> 62 != 1)
+    fail("bad descriptor", format("wgmma operand %s: only the 128-byte swizzle is modelled", which),
+         o.start, pc);
+  o.start += cta * kSharedWindow;
+  return o;
+}
+
+// Calls f(shared address) for every 16-byte chunk of the operand.
+template <typename F>
+void each_chunk(const Operand& o, F f) {
+  if (o.transposed) {
+    for (u32 row = 0; row < o.rows; row += 8)
+      for (u32 k = 0; k < 16; ++k) f(element_address(o, row, k));
+  } else {
+    for (u32 row = 0; row < o.rows; ++row)
+      for (u32 k = 0; k < 16; k += 8) f(element_address(o, row, k));
+  }
+}
+
+void check_operand(const Operand& o, const char* which, void* pc) {
+  each_chunk(o, [&](u32 at) {
+    Region* r = shared_region(at, 16, which, pc);
+    const u64 off = shared_offset(at);
+    touch(*r, off, 16, kRead, pc);
+    check_proxy(*r, off, 16, "wgmma", pc);
+    mark(*r, off, 16, kPendingRead, 0);
+  });
+}
+
+void unmark(const Operand& o) {
+  each_chunk(o, [&](u32 at) {
+    Region& r = L->blocks[at / kSharedWindow].shared;
+    mark(r, shared_offset(at), 16, 0, kPendingRead);
+  });
+}
+
+std::vector<float> load_operand(const Operand& o, u32 type) {
+  std::vector<float> out(o.rows * 16);
+  for (u32 row = 0; row < o.rows; ++row)
+    for (u32 k = 0; k < 16; ++k) {
+      u16 bits;
+      std::memcpy(&bits, shared_pointer(element_address(o, row, k)), 2);
+      out[row * 16 + k] = type ? bf16_value(bits) : f16_value(bits);
+    }
+  return out;
+}
+
+void compute(WgmmaOp& op) {
+  if (op.done) return;
+  op.done = true;
+  const std::vector<float> a = load_operand(op.a, op.type), b = load_operand(op.b, op.type);
+  op.out.assign(128, std::vector<float>(op.n / 2));
+  for (u32 t = 0; t < 128; ++t) {
+    const auto& previous = op.previous[t];
+    if (previous) compute(*previous);
+    const std::vector<float>& in = previous ? previous->out[t] : op.in[t];
+    for (u32 i = 0; i < op.n / 2; ++i) {
+      const float* x = &a[(t / 32 * 16 + t % 32 / 4 + 8 * (i / 2 % 2)) * 16];
+      const float* y = &b[(i / 4 * 8 + t % 4 * 2 + i % 2) * 16];
+      double sum = op.accumulate ? in[i] : 0.0;
+      for (u32 k = 0; k < 16; ++k) sum += static_cast<double>(x[k]) * y[k];
+      op.out[t][i] = static_cast<float>(sum);
+    }
+  }
+  op.previous.assign(128, nullptr);
+  unmark(op.a);
+  unmark(op.b);
+}
+
+std::shared_ptr<WgmmaOp> in_flight(const Thread& t, const float* d) {
+  for (auto it = t.open_wgmma.rbegin(); it != t.open_wgmma.rend(); ++it)
+    if (it->d == d) return it->op;
+  for (auto g = t.wgmma_groups.rbegin(); g != t.wgmma_groups.rend(); ++g)
+    for (auto it = g->rbegin(); it != g->rend(); ++it)
+      if (it->d == d) return it->op;
+  return nullptr;
+}
+
+}  // namespace
+
+}  // namespace emu
+
+using namespace emu;
+
+extern "C" void ge2emu_wgmma_fence() { L->cur->wgmma_fenced = true; }
+
+extern "C" void ge2emu_wgmma(float* d, u32 n, u64 a, u64 b, u32 accumulate, u32 type, u32 trans_a,
+                             u32 trans_b, const char* file, int line) {
+  void* pc = __builtin_return_address(0);
+  Thread& t = *L->cur;
+  if (g_groups_serial != L->serial) {
+    g_groups.clear();
+    g_groups_serial = L->serial;
+  }
+  const u32 in_block = t.tid % L->threads_per_block;
+  const u32 first = t.tid - in_block % 128;
+  if (in_block / 128 * 128 + 128 > L->threads_per_block)
+    fail("barrier divergence", "wgmma needs a whole warp group of 128 threads", 0, pc);
+  Group& group = g_groups[first];
+  if (!group.op) {
+    group.op = std::make_shared<WgmmaOp>();
+    WgmmaOp& op = *group.op;
+    op.n = n;
+    op.type = type;
+    op.first_tid = first;
+    op.accumulate = accumulate;
+    op.a = decode(a, 64, trans_a, t.cta, "A", pc);
+    op.b = decode(b, n, trans_b, t.cta, "B", pc);
+    op.pc = pc;
+    op.in.resize(128);
+    op.previous.resize(128);
+  }
+  const std::shared_ptr<WgmmaOp> op = group.op;
+  const Operand mine_a = decode(a, 64, trans_a, t.cta, "A", pc);
+  const Operand mine_b = decode(b, n, trans_b, t.cta, "B", pc);
+  if (op->n != n || op->a.start != mine_a.start || op->b.start != mine_b.start ||
+      op->accumulate != (accumulate != 0))
+    fail("barrier divergence", "threads of a warp group give different operands to one wgmma", 0,
+         pc);
+  const u32 k = t.tid - first;
+  op->previous[k] = in_flight(t, d);
+  if (!op->previous[k]) {
+    op->in[k].assign(d, d + n / 2);
+    if (!t.wgmma_fenced)
+      report("missing fence", "wgmma without wgmma_fence after other accesses to its registers", 0,
+             pc);
+  }
+  std::fill(d, d + n / 2, std::numeric_limits<float>::quiet_NaN());
+  t.open_wgmma.push_back({op, d});
+  if (t.lane == 0) {
+    check_operand(op->a, "wgmma (operand A) reads", pc);
+    check_operand(op->b, "wgmma (operand B) reads", pc);
+  }
+  if (++op->arrived == 128) {
+    const std::vector<u32> waiting = std::move(group.waiting);
+    group = Group{};
+    for (u32 tid : waiting) make_ready(tid);
+    return;
+  }
+  group.waiting.push_back(t.tid);
+  t.wait = Wait{Kind::kWgmma, Site{pc, file, line}, 0, 0, 0};
+  block_current();
+}
+
+extern "C" void ge2emu_wgmma_commit() {
+  Thread& t = *L->cur;
+  t.wgmma_groups.push_back(std::move(t.open_wgmma));
+  t.open_wgmma.clear();
+}
+
+extern "C" void ge2emu_wgmma_wait(u32 keep) {
+  Thread& t = *L->cur;
+  while (t.wgmma_groups.size() > keep) {
+    const std::vector<WgmmaRef> refs = std::move(t.wgmma_groups.front());
+    t.wgmma_groups.pop_front();
+    for (std::size_t i = 0; i < refs.size(); ++i) {
+      compute(*refs[i].op);
+      const auto later = in_flight(t, refs[i].d);
+      bool last = !later;
+      for (std::size_t j = i + 1; j < refs.size(); ++j) last = last && refs[j].d != refs[i].d;
+      if (!last) continue;
+      const std::vector<float>& out = refs[i].op->out[t.tid - refs[i].op->first_tid];
+      std::copy(out.begin(), out.end(), refs[i].d);
+    }
+    t.wgmma_fenced = false;
+  }
+}
