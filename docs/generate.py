@@ -53,8 +53,8 @@ def contract_page() -> str:
     parts = [
         "# The contract between callers and kernels\n", NOTE,
         f"GE2_API_VERSION is **{contract.GE2_API_VERSION}** (`ge2.GE2_API_VERSION`). It is "
-        "compiled into every kernel; a cubin, plug-in or params block of another version is refused with "
-        "both versions named.\n",
+        "compiled into every kernel; a cubin, plug-in or params block of another version is "
+        "refused with both versions named.\n",
         "## Calls\n",
         "`ge2_launch_<name>(bufs, n, stream) -> int`, an attribute of `ge2.launch_table` for every "
         "registered kernel; `<name>` is the registry name.\n",
