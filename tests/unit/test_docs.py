@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from ge2.cli import run
+from ge2.compiler.kernels import registry
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -35,12 +38,11 @@ def ids(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
-def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                      capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    (tmp_path / "cli.py").symlink_to(ROOT / "cli.py")
     monkeypatch.setenv("GE2_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("GE2_BACKEND", "cpu")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for kind, text in blocks(page):
@@ -51,11 +53,13 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
                 output = None
                 if ">" in command:
                     command, output = command[:command.index(">")], command[-1]
-                done = subprocess.run([sys.executable, "cli.py", *command[1:]], text=True,
-                                      capture_output=True, check=False)
-                assert done.returncode == 0, f"{command}: {done.stderr}"
+                capsys.readouterr()
+                code = run(command[1:])
+                printed = capsys.readouterr()
+                assert code == 0, f"{command}: {printed.err}"
                 if output:
-                    Path(output).write_text(done.stdout)
+                    Path(output).write_text(printed.out)
+    registry.reset()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)

@@ -19,8 +19,8 @@ from dataclasses import dataclass, fields
 from pathlib import PurePath
 from typing import Any
 
-from ...contract import DTYPES
-from ...errors import KernelSpecError, near_matches
+from ...contract import DTYPES, GE2_API_VERSION
+from ...errors import ApiVersionMismatch, KernelSpecError, near_matches
 from .metadata import (
     DIMS,
     FLAGS,
@@ -39,7 +39,7 @@ _BLOCK = re.compile(r"\A\s*\{#-{3}\s*toml[^\n]*\n(.*?)\n\s*-{3}#\}", re.DOTALL)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 
 KEYS = ("name", "op_type", "summary", "launch", "score", "numerics", "archs", "entries", "dtypes",
-        "layouts", "flags", "params", "guards", "exclude")
+        "layouts", "flags", "params", "guards", "exclude", "api")
 REQUIRED = ("name", "op_type", "launch", "dtypes")
 GUARD_KEYS = tuple(f.name for f in fields(Guards))
 
@@ -106,6 +106,7 @@ def build(raw: Mapping[str, Any], template: str, where: Where) -> KernelInfo:
 
     Raises:
         KernelSpecError: a key is unknown, missing or has a wrong value; names file and line.
+        ApiVersionMismatch: `api` names another contract version than this ge2's.
     """
     for key in raw:
         if key not in KEYS:
@@ -113,6 +114,10 @@ def build(raw: Mapping[str, Any], template: str, where: Where) -> KernelInfo:
     for key in REQUIRED:
         if key not in raw:
             raise where.error(f"metadata lacks {key!r}", hint=f"needed: {', '.join(REQUIRED)}")
+    if raw.get("api", GE2_API_VERSION) != GE2_API_VERSION:
+        raise ApiVersionMismatch(f"{where.path} is written for another GE2_API_VERSION",
+                                 argument="api", found=raw["api"], wanted=GE2_API_VERSION,
+                                 hint="docs/contract.md tells how to migrate")
     name = _text(raw, "name", where)
     stem = PurePath(template).name.removesuffix(".cu.j2")
     if name != stem:
