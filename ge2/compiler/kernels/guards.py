@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import KernelSpecError, near_matches
 from ...problem import Problem
+from .conv_plans import refuse_conv
 from .elementwise_plans import tiled_plan, vector_plan
 from .facts import INT32_MAX, Facts
 from .metadata import Guards, KernelInfo, Number, Variant, evaluate
@@ -133,6 +134,7 @@ def gemm_tensor_core(problem: Problem, variant: Variant, device: DeviceProfile) 
 
 
 CUSTOM_GUARDS: dict[str, CustomGuard] = {
+    "conv2d_size": refuse_conv,
     "elementwise_vec": elementwise_vec,
     "row_column": refuse_column,
     "row_resident": refuse_resident,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from math import log2, prod
 from typing import TYPE_CHECKING
 
+from .conv_plans import conv_preference
 from .facts import GEMM_OPS, Facts
 from .metadata import KernelInfo, Variant, arch_number
 from .row_plans import row_preference
@@ -151,19 +152,16 @@ def elementwise_size(variant: Variant, facts: Facts, device: DeviceProfile) -> f
     return log2(threads * unroll) if full else -log2(threads * unroll)
 
 
-def conv_channels(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
-    """Tensor-core convolutions need channels that fill their 8-element accesses."""
-    if "tensor_core" not in variant.kernel.flags:
-        return 0.0
-    filled = facts.dims["IN_CHANNELS"] // facts.dims["GROUPS"] % 8 == 0
-    return 5.0 if filled else -30.0
+def conv_shape(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
+    """Channels of a group decide between tiles of several heights and a thread per output."""
+    return conv_preference(facts.problem, variant, device)
 
 
 OPERATOR_RULES: dict[str, VariantRule] = {
     **dict.fromkeys(GEMM_OPS, gemm_split),
     "ROW": row_shape,
     "ELEMENTWISE": elementwise_size,
-    "CONV2D": conv_channels,
+    "CONV2D": conv_shape,
 }
 
 VARIANT_RULES: dict[str, VariantRule] = {

@@ -1,0 +1,78 @@
+"""Launch rule of gather."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..contract import DTYPES
+from ..problem import Problem, TensorSpec
+from .elementwise import axes_fields, axes_value, index_types
+from .movement import WORDS, word_bytes
+from .record import ArgsBuilder, KernelSource, LaunchRecord, args_checks, args_dtype
+from .rule import LaunchRule
+
+if TYPE_CHECKING:
+    from ..compiler.kernels.metadata import Variant
+    from ..evidence.device import DeviceProfile
+
+
+@lru_cache(maxsize=1)
+def _layout() -> tuple[np.dtype[Any], str]:
+    dtype = args_dtype(("x", "u8"), ("indices", "u8"), ("out", "u8"), ("words", "i8"),
+                       ("axes", axes_fields(3)), ("extent", "i8"))
+    return dtype, args_checks(dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class GatherRule:
+    """gather: whole slices in the widest words that fit; dense operands."""
+
+    def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
+        """See LaunchRule."""
+        x, indices = problem.inputs
+        out, axis = problem.outputs[0], problem.attr_map["axis"]
+        assert x is not None and indices is not None and isinstance(axis, int)
+        if out.size == 0 or x.size == 0:
+            return []
+        inner = prod(x.shape[axis + 1:])
+        width = word_bytes(x, inner)
+        width = word_bytes(TensorSpec(x.dtype, (), (), min(width, out.align)), inner)
+        slice_words = inner * DTYPES[x.dtype].itemsize // width
+        axes = (prod(x.shape[:axis]), indices.size, slice_words)
+        words = prod(axes)
+        linear, offset = index_types(words, x.size)
+        dtype, checks = _layout()
+        context = {
+            **variant.param_map, "word": WORDS[width], "index": DTYPES[indices.dtype].c_type,
+            "linear": linear, "offset": offset, "ARGS_CHECKS": checks,
+        }
+        values = {"words": words, "axes": axes_value(axes), "extent": x.shape[axis]}
+        args, relocs = ArgsBuilder(dtype, values,
+                                   {"x": (0, 0), "indices": (1, 0), "out": (2, 0)}).pack()
+        threads = variant.param("THREADS")
+        source = KernelSource(variant.kernel.template, tuple(sorted(context.items())),
+                              variant.kernel.name)
+        return [LaunchRecord(source, (-(-words // (threads * variant.param("UNROLL"))), 1, 1),
+                             (threads, 1, 1), args, relocs)]
+
+    def examples(self, variant: Variant) -> list[Problem]:
+        """See LaunchRule."""
+        return [gather_problem(dtype, shape, index, axis) for dtype, shape, index, axis in (
+            ("f32", (10, 8), "i64", 0), ("bf16", (4, 10, 3), "i32", 1), ("u8", (33,), "i64", 0),
+            ("f64", (3, 5), "i32", 1))]
+
+
+def gather_problem(dtype: str, shape: tuple[int, ...], index: str, axis: int,
+                   indices: tuple[int, ...] = (2, 3)) -> Problem:
+    """Return a GATHER problem on dense tensors."""
+    out = (*shape[:axis], *indices, *shape[axis + 1:])
+    return Problem("GATHER", (TensorSpec.dense(dtype, shape), TensorSpec.dense(index, indices)),
+                   (TensorSpec.dense(dtype, out),), (("axis", axis),))
+
+
+RULES: dict[str, LaunchRule] = {"gather": GatherRule()}
