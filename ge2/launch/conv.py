@@ -10,7 +10,7 @@ import numpy as np
 
 from ..compiler.ir.expr import ExprBundle
 from ..compiler.kernels.conv_plans import PIXELS, conv_sizes
-from ..compiler.kernels.lower import gemm_epilogue
+from ..compiler.opdefs.gemm_epilogue import gemm_epilogue
 from ..contract import DTYPES
 from ..errors import Unsupported
 from ..problem import Problem, TensorSpec

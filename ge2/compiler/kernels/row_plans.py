@@ -199,16 +199,16 @@ def row_preference(problem: Problem, variant: Variant, device: DeviceProfile) ->
     fit in the cache do best with one warp per row.
     """
     layout = row_layout(problem)
-    name = variant.kernel.name
+    params = variant.param_map
     scattered = layout.steps[0] != 1
-    if name == "row_column":
+    if "DOWN" in params:
         # Too few rows leave most of a warp without work.
         return -60.0 if layout.lead.shape[-1] < 8 else 20.0
     points = -40.0 if scattered else 0.0
-    if name == "row_split":
+    if "semaphores" in variant.kernel.flags:
         starved = layout.rows * 2 <= device.sm_count
         return points + (45.0 if starved else -30.0)
-    if name == "row_loop":
+    if "REDUCE" not in params:
         share = max(layout.n, 1) / int(variant.param("THREADS"))
         return points - abs(log2(share / 32))
     if variant.param("REDUCE") == "shared_tree":

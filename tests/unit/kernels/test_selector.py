@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ge2.compiler.ir.row_ops import build_row_op
 from ge2.compiler.kernels import registry, selector
 from ge2.compiler.kernels.facts import Facts, alignment
 from ge2.compiler.kernels.metadata import DtypeRule, Guards, KernelInfo, Variant
@@ -42,7 +43,7 @@ def chosen(problem: Problem, *kernels: KernelInfo, device: DeviceProfile = H200)
 
 def row(rows: int, n: int) -> Problem:
     spec = TensorSpec.dense("f32", (rows, n))
-    return Problem("ROW", (spec,), (spec,))
+    return Problem("ROW", (spec,), (spec,), (("row", build_row_op("softmax")),))
 
 
 # Each case: rule name, a kernel that wins where the rule speaks for it, its rival, the problem (and
