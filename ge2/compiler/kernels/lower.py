@@ -16,6 +16,7 @@ from ..ir.nodes import Node, TensorType
 from ..opdefs.elementwise import formulas
 from ..opdefs.gemm_epilogue import epilogue_of
 from ..opdefs.shapes import spatial, window_pads
+from .lower_row import lower_row
 from .strides import expand
 
 Specs = Sequence[TensorSpec | None]
@@ -184,13 +185,6 @@ def _pool(op: str, attrs: dict[str, Any], inputs: Specs,
         **_window(op, attrs, x.shape[2:], kernel)})
 
 
-def _row(op: str, attrs: dict[str, Any], inputs: Specs,
-         outputs: Sequence[TensorSpec]) -> Problem:
-    from .lower_row import lower_row  # builds many expressions at import
-
-    return lower_row(op, attrs, inputs, outputs)
-
-
 Rule = Callable[[str, dict[str, Any], Specs, Sequence[TensorSpec]], Problem]
 
 _RULES: dict[str, Rule] = {
@@ -203,4 +197,4 @@ _RULES: dict[str, Rule] = {
     "AVG_POOL": _pool,
     **dict.fromkeys(("RESHAPE", "FLATTEN", "SQUEEZE", "UNSQUEEZE", "TRANSPOSE", "EXPAND"), _copy),
 }
-_FAMILIES: dict[str, Rule] = {"elementwise": _elementwise, "row": _row}
+_FAMILIES: dict[str, Rule] = {"elementwise": _elementwise, "row": lower_row}

@@ -13,6 +13,7 @@ from .fuse_elementwise import FuseElementwisePass
 from .fuse_epilogue import FuseEpiloguePass
 from .fuse_gemm import FuseGemmPass
 from .pass_manager import Optimized, Pass, run_passes
+from .split_reductions import SplitReductionsPass
 
 __all__ = ["PASSES", "Optimized", "optimize"]
 
@@ -22,6 +23,7 @@ PASSES: tuple[Pass, ...] = (
     FoldConstantsPass(),
     CommonSubexpressionPass(),
     DeadCodePass(),
+    SplitReductionsPass(),
     FoldTransposesPass(),
     FuseGemmPass(),
     FuseElementwisePass(),

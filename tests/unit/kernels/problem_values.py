@@ -6,6 +6,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ge2.compiler.ir.expr import evaluate
+from ge2.compiler.ir.row_evaluate import evaluate_row
 from ge2.contract import numpy_dtype
 
 
@@ -16,7 +17,7 @@ def read(buffer, offset, spec):
 
 
 def solve(problem, arrays):
-    """Return the outputs (dense arrays of the specs' shapes) of an ELEMENTWISE or GEMM problem."""
+    """Return the outputs, dense, of an ELEMENTWISE, GEMM or ROW problem."""
     attrs = problem.attr_map
     if problem.op_type == "ELEMENTWISE":
         shape = problem.outputs[0].shape
@@ -29,6 +30,10 @@ def solve(problem, arrays):
         wide = "f8" if a.dtype == np.float64 else "f4"
         acc = np.einsum("...mk,...kn->...mn", a.astype(wide), b.astype(wide))
         results = evaluate(attrs["epilogue"].outputs, [acc, *rest])
+    elif problem.op_type == "ROW":
+        row = attrs["row"]
+        results = evaluate_row(row, arrays[: row.n_inputs], arrays[row.n_inputs:])
+        results = [r.reshape(s.shape) for r, s in zip(results, problem.outputs, strict=True)]
     else:
         raise NotImplementedError(problem.op_type)
     return [np.broadcast_to(r, s.shape).astype(numpy_dtype(s.dtype))
