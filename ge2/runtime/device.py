@@ -282,4 +282,5 @@ class EmulatedUnit:
             EmulationError: a detector fired.
         """
         self.report = self._emulate.launch(self.record, self.args.tobytes(),
-                                           memory=self.memory or self._device.ranges())
+                                           memory=self.memory or self._device.ranges(),
+                                           arch=self._device.profile.arch)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ge2.compiler.ir.expr import ExprBundle, input, maximum
-from ge2.compiler.kernels.lower import gemm_epilogue
+from ge2.compiler.opdefs.gemm_epilogue import gemm_epilogue
 from ge2.problem import Problem, TensorSpec
 
 Array = np.ndarray[Any, Any]

@@ -1,0 +1,98 @@
+"""One call on a GPU machine: tests, checks and timings in one process, one table, one JSON file.
+
+    python -m bench.gpu_check --out FOLDER [--cache FOLDER] [--only tests,launch,gemm,...]
+
+With --cache, kernels come from a cache folder that was filled elsewhere (jit.compile takes an
+arch and needs no GPU); what is missing is compiled here. A section that fails is reported and
+does not stop the others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table: what, how much, in which unit, compared with what."""
+
+    section: str
+    name: str
+    value: float | str
+    unit: str = ""
+    note: str = ""
+
+
+Section = Callable[[Any], Iterator[Row]]
+SECTIONS: dict[str, Section] = {}
+
+
+def section(name: str) -> Callable[[Section], Section]:
+    """Register a section under a name."""
+    def add(function: Section) -> Section:
+        SECTIONS[name] = function
+        return function
+
+    return add
+
+
+def run(names: list[str], out: Path) -> list[Row]:
+    """Run sections and return their rows; also writes rows.json and prints as it goes."""
+    from ge2.runtime.device import cuda_device
+
+    device = cuda_device(0)
+    rows = [Row("device", "name", device.profile.name, note=device.profile.arch)]
+    for name in names:
+        start = time.perf_counter()
+        try:
+            for row in SECTIONS[name](device):
+                rows.append(row)
+                show(row)
+        except Exception as error:
+            traceback.print_exc()
+            rows.append(Row(name, "failed", f"{type(error).__name__}: {error}"[:500]))
+            show(rows[-1])
+        rows.append(Row(name, "section", round(time.perf_counter() - start, 1), "s"))
+        show(rows[-1])
+        (out / "rows.json").write_text(json.dumps([asdict(r) for r in rows], indent=1))
+    return rows
+
+
+def show(row: Row) -> None:
+    """Print one row."""
+    value = f"{row.value:.4g}" if isinstance(row.value, float) else str(row.value)
+    click.echo(f"{row.section:12} {row.name:58} {value:>12} {row.unit:8} {row.note}")
+
+
+@click.command(help=__doc__)
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="folder of results")
+@click.option("--cache", type=click.Path(path_type=Path), help="folder of compiled kernels")
+@click.option("--only", default="", help="comma list of sections")
+def main(out: Path, cache: Path | None, only: str) -> None:
+    """See the module."""
+    out.mkdir(parents=True, exist_ok=True)
+    os.environ["GE2_CACHE_DIR"] = str(cache.absolute() if cache else out.absolute() / "cache")
+    from . import gpu_sections  # noqa: F401 - registers
+
+    names = only.split(",") if only else list(SECTIONS)
+    unknown = [name for name in names if name not in SECTIONS]
+    if unknown:
+        raise click.UsageError(f"no section {unknown[0]!r}; there are {', '.join(SECTIONS)}")
+    rows = run(names, out)
+    sys.exit(any(row.name == "failed" for row in rows))
+
+
+if __name__ == "__main__":
+    from bench.gpu_check import main as _main  # so that sections register with one module
+
+    _main()
