@@ -7,6 +7,7 @@ Operands come in the order of the RowOp: its inputs, then its extras; an output 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,9 +15,12 @@ from typing import Any
 from ...contract import DTYPES
 from ...errors import StrideMismatch, Unsupported
 from ...problem import Problem, TensorSpec
+from ..ir.expr import cast, input, where
 from ..ir.row import RowOp
 from ..ir.row_ops import build_row_op
+from ..opdefs.fused_row import base_attrs, split_inputs
 from ..opdefs.reduce import reduced_axes
+from ..opdefs.shapes import broadcast
 from .strides import collapse, expand, reshape_strides
 
 Ints = tuple[int, ...]
@@ -44,16 +48,38 @@ def lower_row(op: str, attrs: dict[str, Any], inputs: Specs,
         StrideMismatch: the axes of a row do not count through memory evenly.
         Unsupported: the operator is no row operator that kernels know.
     """
-    rule = _TABLE.get(op)
-    x = inputs[0]
-    if rule is None or x is None:
+    given = [spec for spec in inputs if spec is not None]
+    if op == "FUSED_ROW":
+        op, row, shape = _fused(attrs, given, outputs[0].dtype)
+        attrs = base_attrs(attrs)
+    elif op in _TABLE:
+        row = _TABLE[op].build(DTYPES[given[0].dtype].compute, attrs, inputs)
+        shape = given[0].shape
+    else:
         raise Unsupported(f"{op} has no kernel")
-    row = rule.build(DTYPES[x.dtype].compute, attrs, inputs)
-    axes = rule.axes(op, attrs, len(x.shape))
-    operands = [_as_rows(expand(s, x.shape), axes) for s in inputs if s is not None]
-    results = [_as_rows(s, axes) if kind == "row" else _per_row(s, x.shape, axes, attrs)
+    axes = _TABLE[op].axes(op, attrs, len(shape))
+    operands = [_as_rows(expand(s, shape), axes) for s in given]
+    results = [_as_rows(s, axes) if kind == "row" else _per_row(s, shape, axes, attrs)
                for s, kind in zip(outputs, row.outputs, strict=True)]
     return _collapsed(row, operands, results)
+
+
+def _fused(attrs: dict[str, Any], inputs: Sequence[TensorSpec], dtype: str,
+           ) -> tuple[str, RowOp, Ints]:
+    """Return the base operator, its RowOp with formulas around it, and the shape of its x."""
+    xs, extras, more = split_inputs(attrs, inputs)
+    prologue, epilogue = attrs["prologue"], attrs["epilogue"]
+    compute = prologue.outputs[0].dtype if prologue else DTYPES[xs[0].dtype].compute
+    row = _TABLE[attrs["base"]].build(compute, base_attrs(attrs), [xs[0], *extras])
+    if prologue:
+        row = row.with_prologue(prologue.outputs)
+    if epilogue:
+        result = epilogue.outputs[0]
+        stored = DTYPES[dtype].compute
+        row = row.with_epilogue([result if result.dtype == stored else cast(result, stored)],
+                                len(more))
+    shape = broadcast("FUSED_ROW", [spec.shape for spec in xs])
+    return attrs["base"], row, tuple(int(n) for n in shape)  # type: ignore[arg-type] # concrete
 
 
 def _as_rows(spec: TensorSpec, axes: Ints) -> TensorSpec:
@@ -125,6 +151,15 @@ def _arg(name: str) -> Callable[[str, dict[str, Any], Specs], RowOp]:
         name, dtype, last=bool(attrs["select_last_index"]))
 
 
+def _masked_softmax(dtype: str, attrs: dict[str, Any], inputs: Specs) -> RowOp:
+    """Softmax over where(mask, x, -inf); 0 where masked, so that a row of none is 0, not NaN."""
+    mask = input(1, "bool")
+    row = build_row_op("softmax", dtype).with_prologue([where(mask, input(0, dtype), -math.inf)])
+    allowed = input(len(row.state) + 1, "bool")
+    finish = tuple(where(allowed, result, 0.0) for result in row.finish)
+    return replace(row, name="masked_softmax", finish=finish)
+
+
 _REDUCTIONS = {"REDUCE_SUM": "sum", "REDUCE_MEAN": "mean", "REDUCE_MAX": "max",
                "REDUCE_MIN": "min", "REDUCE_PROD": "prod", "REDUCE_L1": "l1",
                "REDUCE_L2": "l2", "REDUCE_SUMSQUARE": "sum_square",
@@ -132,6 +167,7 @@ _REDUCTIONS = {"REDUCE_SUM": "sum", "REDUCE_MEAN": "mean", "REDUCE_MAX": "max",
 
 _TABLE: dict[str, _Row] = {
     "SOFTMAX": _Row(_named("softmax"), _one_axis),
+    "MASKED_SOFTMAX": _Row(_masked_softmax, _one_axis),
     "LOG_SOFTMAX": _Row(_named("log_softmax"), _one_axis),
     "LAYER_NORM": _Row(_layer_norm, _trailing),
     "RMS_NORM": _Row(_rms_norm, _trailing),

@@ -19,6 +19,7 @@ from . import (
     conv_transpose,
     einsum,
     elementwise,
+    fused_row,
     gemm,
     index,
     layout,
@@ -43,7 +44,7 @@ OPS: dict[str, OpDef] = {
     op.name: op
     for module in (elementwise, gemm, einsum, quantize, normalize, channel_norm, reduce, order,
                    movement, layout, index, conv, conv_transpose, pool, resize, attention, rotary,
-                   recurrent)
+                   recurrent, fused_row)
     for op in module.OPDEFS
 }
 

@@ -15,7 +15,8 @@ from .shapes import axis_of, broadcasts_to, optional, tensor
 
 AXIS = AttrSpec("axis", "int", -1, doc="axis to normalise over")
 EPSILON = AttrSpec("epsilon", "float", 1e-5, doc="added to the variance")
-ROW_PROPERTIES = frozenset({"mergeable", "rematerializable"})
+ROW_PROPERTIES = frozenset({"mergeable", "rematerializable", "epilogue"})
+SOFTMAX_PROPERTIES = ROW_PROPERTIES | {"shift_invariant", "prologue"}
 
 
 def _infer_axis(op: str) -> Callable[[Types, dict[str, Any]], list[TensorType]]:
@@ -130,19 +131,20 @@ def _reference_rms_norm(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
 
 OPDEFS = (
     OpDef("SOFTMAX", ("x",), 1, (AXIS,), _infer_axis("SOFTMAX"), _reference_softmax,
-          properties=ROW_PROPERTIES | {"shift_invariant"}, family="row", dtypes=FLOATS,
+          properties=SOFTMAX_PROPERTIES, family="row", dtypes=FLOATS,
           doc="exp(x) / sum(exp(x)) along an axis; a row of -inf only is NaN."),
     OpDef("LOG_SOFTMAX", ("x",), 1, (AXIS,), _infer_axis("LOG_SOFTMAX"), _reference_log_softmax,
-          properties=ROW_PROPERTIES | {"shift_invariant"}, family="row", dtypes=FLOATS,
+          properties=SOFTMAX_PROPERTIES, family="row", dtypes=FLOATS,
           doc="Logarithm of SOFTMAX, without cancellation."),
     OpDef("MASKED_SOFTMAX", ("x", "mask"), 1, (AXIS,), _infer_axis("MASKED_SOFTMAX"),
-          _reference_masked_softmax, properties=ROW_PROPERTIES | {"shift_invariant"},
+          _reference_masked_softmax, properties=SOFTMAX_PROPERTIES,
           family="row", dtypes=FLOATS, other={"mask": BOOL},
           doc="SOFTMAX over the positions where mask is true; 0 elsewhere and in rows of none."),
     OpDef("LAYER_NORM", ("x", "scale", "bias?"), 1, (AXIS, EPSILON), _infer_norm("LAYER_NORM"),
           _reference_layer_norm, properties=ROW_PROPERTIES, family="row", dtypes=FLOATS,
           doc="(x - mean) / sqrt(var + epsilon) * scale + bias over axis and all after it."),
     OpDef("RMS_NORM", ("x", "scale"), 1, (AXIS, EPSILON), _infer_norm("RMS_NORM"),
-          _reference_rms_norm, properties=ROW_PROPERTIES, family="row", dtypes=FLOATS,
+          _reference_rms_norm, properties=ROW_PROPERTIES | {"prologue"}, family="row",
+          dtypes=FLOATS,
           doc="x / sqrt(mean(x * x) + epsilon) * scale over axis and all after it."),
 )

@@ -113,7 +113,7 @@ def _op(name: str, kernel: Kernel, doc: str, *, dtypes: tuple[str, ...] = FLOATS
         steps: tuple[str, ...] = (), properties: tuple[str, ...] = ()) -> OpDef:
     return OpDef(name, ("x",), 1, (AXES, KEEPDIMS, NOOP), _infer(name), _reference(name, kernel),
                  properties=frozenset({"mergeable", "commutative", "associative",
-                                       "rematerializable", *properties}),
+                                       "rematerializable", "prologue", "epilogue", *properties}),
                  family="row", dtypes=dtypes, doc=doc, decompose=_chain(*steps) if steps else None)
 
 

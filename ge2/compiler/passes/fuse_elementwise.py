@@ -103,6 +103,11 @@ def node_formulas(editor: Editor, node: Node) -> tuple[Expr, ...]:
     return formulas(opdefs.get(node.op), editor.attrs(node), dtypes)
 
 
+def reads_coordinates(formulas: Sequence[Expr]) -> bool:
+    """Return whether expressions depend on where an element is, or on run-time scalars."""
+    return any(e.kind in ("coord", "scalar") for e in walk(formulas))
+
+
 def _fuse(editor: Editor, group: _Group) -> None:
     members = group.members[::-1]
     inner = {node.outputs[0] for node in members}

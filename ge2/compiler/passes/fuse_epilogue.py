@@ -11,7 +11,7 @@ from ..opdefs import full_attrs
 from ..opdefs.gemm_epilogue import epilogue_of
 from ..opdefs.shapes import broadcasts_to
 from .editor import Editor, is_float
-from .fuse_elementwise import MAX_INPUTS, fusible, node_formulas
+from .fuse_elementwise import MAX_INPUTS, fusible, node_formulas, reads_coordinates
 from .fuse_gemm import GEMM_OPS
 from .pass_manager import PassResult
 
@@ -52,6 +52,7 @@ def _accepts(editor: Editor, product: Node, node: Node) -> bool:
     matrices = all(editor.type(v).rank > 1 for v in product.inputs[:2])
     return (editor.licensed(product, "epilogue") and matrices and is_float(result)
             and editor.only_reader(value) is node and editor.type(value) == result
+            and not reads_coordinates(node_formulas(editor, node))
             and len(product.inputs) + len(others) <= MAX_INPUTS
             and all(o.dtype == result.dtype and broadcasts_to(o.shape, result.shape)
                     for o in others))

@@ -12,6 +12,7 @@ from .fold_transposes import FoldTransposesPass
 from .fuse_elementwise import FuseElementwisePass
 from .fuse_epilogue import FuseEpiloguePass
 from .fuse_gemm import FuseGemmPass
+from .fuse_rows import FuseRowsPass
 from .pass_manager import Optimized, Pass, run_passes
 from .split_reductions import SplitReductionsPass
 
@@ -28,6 +29,7 @@ PASSES: tuple[Pass, ...] = (
     FuseGemmPass(),
     FuseElementwisePass(),
     FuseEpiloguePass(),
+    FuseRowsPass(),
     DeadCodePass(),
 )
 

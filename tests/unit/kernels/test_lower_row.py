@@ -78,3 +78,18 @@ def test_strided_rows_are_read_in_place():
     assert problem.inputs[0].strides == (1, 6) and problem.outputs[0].strides == (4, 1)
     found = solve(problem, [read(x.reshape(-1), 0, problem.inputs[0])])[0]
     np.testing.assert_allclose(found, opdefs.reference("SOFTMAX", [x.T], {})[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("axis", [-1, 0])
+def test_masked_softmax_gives_zero_where_nothing_is_allowed(axis):
+    x = _x(3, 4)
+    mask = np.random.default_rng(1).random((3, 4)) > 0.4
+    mask[1] = False
+    mask[:, 2] = False
+    specs = {"x": TensorSpec.dense("f32", (3, 4)), "m": TensorSpec.dense("bool", (3, 4))}
+    problem = lower(Node("MASKED_SOFTMAX", "n", ("x", "m"), ("y",), {"axis": axis}), specs)
+    operands = [read(a.reshape(-1), 0, s) for a, s in zip((x, mask), problem.inputs, strict=True)]
+    expected = opdefs.reference("MASKED_SOFTMAX", [x, mask], {"axis": axis})[0]
+    memory = np.empty(12, np.float32)
+    read(memory, 0, problem.outputs[0])[...] = solve(problem, operands)[0]
+    np.testing.assert_allclose(memory.reshape(3, 4), expected, rtol=1e-5)
