@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 CustomGuard = Callable[[Problem, Variant, "DeviceProfile"], str]
 """Returns why the variant cannot serve the problem, or an empty string."""
 
-# A kernel with one of these flags needs the device ability of the same name.
-NEEDED_ABILITIES = ("tensor_core", "async_copy", "tma", "cluster", "wgmma")
+# A kernel with one of these flags needs the device ability of the same name. Not async_copy: older
+# devices run the same source with plain copies.
+NEEDED_ABILITIES = ("tensor_core", "tma", "cluster", "wgmma")
 
 
 def kernel_reasons(kernel: KernelInfo, facts: Facts, device: DeviceProfile) -> tuple[str, ...]:
