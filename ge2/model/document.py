@@ -17,6 +17,8 @@ from .schema import FORMAT_VERSION, ModelFile
 _MSGSPEC_ERROR = re.compile(r"^(?P<what>.*?)(?: - at `(?:key in )?(?P<path>\$.*)`)?$", re.DOTALL)
 _UNKNOWN_FIELD = re.compile(r"unknown field `(?P<name>.*)`")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|(\[\.\.\.\])")
+_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _PLAIN_KEY = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
 
@@ -85,6 +87,8 @@ def parse_json(text: str, path: Path) -> Any:
         raise ModelError(f"{path}: {error}") from None
     if flagged:
         _raise_flagged(document, path)
+    if _ESCAPED_SURROGATE.search(text):
+        _refuse_surrogates(document, path)
     return document
 
 
@@ -185,6 +189,19 @@ def _raise_flagged(document: Any, path: Path) -> None:
                              wanted='a number; a float attribute also takes "inf", "-inf", "nan"')
         stack.extend(([*steps, key], child) for key, child in _children(value))
     raise ModelError(f"{path}: NaN, Infinity or a key given twice")
+
+
+def _refuse_surrogates(document: Any, path: Path) -> None:
+    """Refuse halves of UTF-16 pairs, which are no characters; whole pairs are."""
+    stack: list[tuple[list[str | int], Any]] = [([], document)]
+    while stack:
+        steps, value = stack.pop()
+        keys = value if isinstance(value, dict) else ()
+        for text in (value, *keys):
+            if isinstance(text, str) and _SURROGATE.search(text):
+                raise ModelError(f"{path}: {json_path(steps)}: half of a surrogate pair is no "
+                                 "character", found=ascii(text))
+        stack.extend(([*steps, key], child) for key, child in _children(value))
 
 
 def _check_version(document: dict[str, Any], path: Path) -> None:

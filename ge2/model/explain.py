@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..compiler.concrete import concretize
 from ..compiler.ir.nodes import Graph
 from ..compiler.ir.text import format_graph
+from ..compiler.kernels.selector import CandidateReport
 from ..compiler.passes.pass_manager import run_passes
 from ..compiler.passes.pipeline import PASSES
 from ..compiler.plan import Plan, make_plan
@@ -102,7 +103,8 @@ class Explanation:
             return [f"no plan: {self.problem}"]
         lines = [f"launches: {before} without passes, {self.launches} with",
                  f"memory:   arena {self.plan.arena_bytes} bytes (at least "
-                 f"{self.plan.live_bound} are live at once)", "", "kernels"]
+                 f"{self.plan.live_bound} are live at once)", "",
+                 "kernels (' marks a tensor that is strided or broadcast)"]
         for row in self.plan.explain():
             kernel = row["kernel"] or "nothing to do"
             score = "" if row["score"] is None else f"  score {row['score']:g}"
@@ -110,7 +112,7 @@ class Explanation:
             lines.append(f"      {describe(row['problem'])}")
             ranked = list(row["candidates"])
             if candidates:
-                lines += [f"      {_candidate(report)}" for report in ranked]
+                lines += [f"      {line}" for line in _candidates(ranked)]
             elif len(ranked) > 1:
                 refused = sum(1 for report in ranked if report.reasons)
                 lines.append(f"      {len(ranked)} candidates, {refused} refused")
@@ -169,8 +171,21 @@ def _profile(model: Model, arch: str | None) -> DeviceProfile:
     return profile_for(arch or DEFAULT_ARCH)
 
 
-def _candidate(report: Any) -> str:
+def _candidates(reports: Sequence[CandidateReport]) -> Iterator[str]:
+    """Yield a line for each group of variants of one kernel with the same verdict."""
+    groups: dict[tuple[str, str], list[CandidateReport]] = {}
+    for report in reports:
+        kernel = report.variant_id.partition("[")[0]
+        groups.setdefault((kernel, _verdict(report)), []).append(report)
+    for (kernel, verdict), members in groups.items():
+        score = members[0].score
+        head = "refused" if score is None else f"{score:7.1f}"
+        name = (members[0].variant_id if len(members) == 1
+                else f"{kernel} ({len(members)} variants)")
+        yield f"{head}  {name}: {verdict}"
+
+
+def _verdict(report: CandidateReport) -> str:
     if report.reasons:
-        return f"refused  {report.variant_id}: {'; '.join(report.reasons)}"
-    parts = ", ".join(f"{name} {value:+g}" for name, value in report.parts.items())
-    return f"{report.score:7.1f}  {report.variant_id}: {parts}"
+        return "; ".join(report.reasons)
+    return ", ".join(f"{name} {value:+.3g}" for name, value in report.parts.items())

@@ -220,6 +220,10 @@ class GraphLoader:
             if value and value not in graph.types:
                 self._add_weight(value)
         attrs = {k: self._attr(f"{where}.attrs.{k}", v) for k, v in decl.attrs.items()}
+        for spec in opdefs.OPS[decl.op].attrs:
+            if spec.kind == "expr" and spec.name in attrs:
+                raise self.fail(f"{where}.attrs.{spec.name}", "a model file cannot hold formulas",
+                                hint="Passes make them; write the operators themselves")
         types = [graph.types[value] if value else None for value in decl.inputs]
         try:
             made = opdefs.infer(decl.op, types, attrs)

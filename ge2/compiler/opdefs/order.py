@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import ceil
+from math import ceil, isfinite
 from typing import Any
 
 import numpy as np
@@ -121,7 +121,10 @@ def _decompose_trilu(builder: Builder, inputs: Sequence[str],
 def _infer_range(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
     if attrs["delta"] == 0:
         raise GraphError("RANGE delta must not be 0")
-    count = max(ceil((attrs["limit"] - attrs["start"]) / attrs["delta"]), 0)
+    steps = (attrs["limit"] - attrs["start"]) / attrs["delta"]
+    if not isfinite(steps) or steps > 2**40:
+        raise GraphError("RANGE has no usable number of steps", found=steps)
+    count = max(ceil(steps), 0)
     return [TensorType(attrs["dtype"], (count,))]
 
 
