@@ -1,4 +1,4 @@
-"""Write the generated pages: docs/contract.md, docs/cli.md.
+"""Write the generated pages: docs/contract.md, docs/cli.md, docs/operators.md.
 
     python docs/generate.py          # writes them
     python docs/generate.py --check  # exit code 1 where one is out of date
@@ -16,6 +16,7 @@ import numpy as np
 
 from ge2 import cli as command_line
 from ge2 import contract
+from ge2.compiler.opdefs.doc import render_markdown
 from ge2.contract import REQUIRED, AttrSpec
 from ge2.launch.schemas import KERNEL_OPS
 
@@ -132,7 +133,7 @@ def help_of(command: click.Command, path: str) -> list[str]:
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    "contract.md": contract_page, "cli.md": cli_page}
+    "contract.md": contract_page, "cli.md": cli_page, "operators.md": render_markdown}
 
 
 def outdated() -> list[str]:

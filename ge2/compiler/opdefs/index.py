@@ -9,10 +9,12 @@ import numpy as np
 
 from ...contract import REQUIRED, AttrSpec, numpy_dtype
 from ...errors import GraphError, ShapeMismatch
+from ..ir import expr as ex
 from ..ir.dim import Extent
+from ..ir.expr import Expr
 from ..ir.nodes import TensorType
 from .opdef import ALL, INDEX, Array, Arrays, Builder, OpDef, Types
-from .shapes import axis_of, tensor
+from .shapes import axis_of, product, row_major, tensor
 
 MOVE = frozenset({"linear", "rematerializable"})
 _REDUCTION = AttrSpec("reduction", "str", "none", ("none", "add", "mul", "max", "min"),
@@ -73,6 +75,55 @@ def _reference_gather_elements(arrays: Arrays, attrs: dict[str, Any]) -> list[Ar
     if not indices.size:
         return [np.zeros(indices.shape, x.dtype)]
     return [x[_element_places(wrapped(indices, x.shape[axis]), axis, x.shape[axis])]]
+
+
+def _decompose_gather_elements(builder: Builder, inputs: Sequence[str],
+                               attrs: dict[str, Any]) -> Sequence[str] | None:
+    """One GATHER from the flat tensor, at positions computed from coordinates."""
+    x, indices = (builder.type(value) for value in inputs)
+    axis = attrs["axis"] % x.rank
+    if not x.is_static or 0 in x.shape:
+        return None
+    steps = row_major(x.shape)
+    flat = _inside(ex.cast(ex.input(0, indices.dtype), "i64"), x.shape[axis]) * steps[axis]
+    for i, step in enumerate(steps):
+        if i != axis:
+            flat = flat + ex.coord(i) * step
+    places = builder.op("FUSED_ELEMENTWISE", inputs[1], expr=ex.ExprBundle((flat,)), dtypes="i64")
+    return [builder.op("GATHER", builder.op("RESHAPE", inputs[0], shape=(-1,)), places, axis=0)]
+
+
+def _inside(place: Expr, extent: Any) -> Expr:
+    """Return an index with negative ones counted from the end, clamped to the tensor."""
+    return ex.clip(ex.where(place < 0, place + extent, place), 0, extent - 1)
+
+
+def _decompose_gather_nd(builder: Builder, inputs: Sequence[str],
+                         attrs: dict[str, Any]) -> Sequence[str] | None:
+    """One GATHER from a tensor whose indexed axes are merged."""
+    x, indices = (builder.type(value) for value in inputs)
+    batch, length = attrs["batch_dims"], _tuple_extent("GATHER_ND", builder.type(inputs[1]))
+    merged = x.shape[:batch + length]
+    if not all(isinstance(e, int) and e for e in merged) or not length:
+        return None
+    steps = row_major(merged)
+    outer = indices.shape[:-1]
+    columns = []
+    for i in range(length):
+        column = builder.op("SLICE", inputs[1], axes=(-1,), starts=(i,), ends=(i + 1,))
+        columns.append(builder.op("SQUEEZE", column, axes=(-1,)))
+    flat = ex.const(0, "i64")
+    for axis in range(batch):
+        flat = flat + ex.coord(axis) * steps[axis]
+    for i in range(length):
+        place = ex.cast(ex.input(i, indices.dtype), "i64")
+        flat = flat + _inside(place, merged[batch + i]) * steps[batch + i]
+    places = builder.op("FUSED_ELEMENTWISE", *columns, expr=ex.ExprBundle((flat,)), dtypes="i64")
+    rows = builder.op("RESHAPE", inputs[0], shape=(product(merged), *x.shape[batch + length:]),
+                      allowzero=True)
+    picked = builder.op("GATHER", rows, places, axis=0)
+    return [builder.op("RESHAPE", picked, shape=(*outer, *x.shape[batch + length:]),
+                       allowzero=True)]
 
 
 def _tuple_extent(op: str, indices: TensorType) -> int:
@@ -210,11 +261,13 @@ OPDEFS = (
           doc="Pick slices along an axis; negative indices count from the end."),
     OpDef("GATHER_ELEMENTS", ("x", "indices"), 1, (_AXIS0,), _infer_gather_elements,
           _reference_gather_elements, properties=MOVE, family="gather", other={"indices": INDEX},
+          decompose=_decompose_gather_elements,
           doc="Pick single elements along an axis."),
     OpDef("GATHER_ND", ("x", "indices"), 1,
           (AttrSpec("batch_dims", "int", 0, doc="leading axes shared with the indices"),),
           _infer_gather_nd, _reference_gather_nd, properties=MOVE, family="gather",
-          other={"indices": INDEX}, doc="Pick slices at index tuples."),
+          other={"indices": INDEX}, decompose=_decompose_gather_nd,
+          doc="Pick slices at index tuples."),
     OpDef("SCATTER_ELEMENTS", ("x", "indices", "updates"), 1, (_AXIS0, _REDUCTION),
           _infer_scatter_elements, _reference_scatter_elements, family="scatter",
           properties=frozenset({"order_sensitive"}), other={"indices": INDEX},

@@ -94,6 +94,33 @@ def _reference_scan(scan: Callable[..., Any],
     return reference
 
 
+def _decompose_scan(op: str, start: int) -> Any:
+    """Return the decomposition of a scan: log2(n) sums of the tensor with a shifted copy."""
+
+    def decompose(builder: Builder, inputs: Sequence[str],
+                  attrs: dict[str, Any]) -> Sequence[str] | None:
+        kind = builder.type(inputs[0])
+        axis = attrs["axis"] % kind.rank
+        size = kind.shape[axis]
+        if not isinstance(size, int) or not size:
+            return None
+
+        def shifted(value: str, by: int) -> str:
+            cut = (by, size) if attrs["reverse"] else (0, size - by)
+            kept = builder.op("SLICE", value, axes=(axis,), starts=cut[:1], ends=cut[1:])
+            pads = (0, by) if attrs["reverse"] else (by, 0)
+            return builder.op("PAD", kept, axes=(axis,), pads=pads, value=start)
+
+        value = shifted(inputs[0], 1) if attrs["exclusive"] else inputs[0]
+        step = 1
+        while step < size:
+            value = builder.op(op, value, shifted(value, step))
+            step *= 2
+        return [value]
+
+    return decompose
+
+
 def _infer_trilu(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
     x = tensor(types, 0)
     if x.rank < 2:
@@ -243,9 +270,11 @@ OPDEFS = (
           doc="The k extreme values along an axis and their indices; ties go to the lower index."),
     OpDef("CUMSUM", ("x",), 1, _SCAN, _same("CUMSUM"), _reference_scan(np.cumsum, 0),
           properties=_RUNNING | {"linear"}, family="scan", dtypes=NUMERIC,
+          decompose=_decompose_scan("ADD", 0),
           doc="Running sum along an axis."),
     OpDef("CUMPROD", ("x",), 1, _SCAN, _same("CUMPROD"), _reference_scan(np.cumprod, 1),
           properties=_RUNNING, family="scan", dtypes=NUMERIC,
+          decompose=_decompose_scan("MUL", 1),
           doc="Running product along an axis."),
     OpDef("TRILU", ("x",), 1,
           (AttrSpec("upper", "bool", True, doc="keep the upper triangle"),

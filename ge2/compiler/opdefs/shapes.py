@@ -53,6 +53,11 @@ def axes_of(op: str, axes: Sequence[int], rank: int) -> tuple[int, ...]:
     return result
 
 
+def row_major(extents: Sequence[Extent]) -> list[Any]:
+    """Return the distance in elements between neighbours along each axis of a dense tensor."""
+    return [product(extents[axis + 1:]) for axis in range(len(extents))]
+
+
 def broadcast(op: str, shapes: Sequence[Shape]) -> Shape:
     """Return the NumPy broadcast of shapes.
 

@@ -16,17 +16,14 @@ NATIVE = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class DecomposePass:
-    """Expands every operator that has a decomposition and is not NATIVE."""
+    """Expands every operator that has a decomposition and is not in native."""
 
     name: str = "decompose"
+    native: frozenset[str] = NATIVE
 
     def __call__(self, graph: Graph) -> PassResult:
         """Return the rewritten graph."""
-        result = decompose(graph, _is_native)
+        result = decompose(graph, lambda node: node.op in self.native)
         same = len(result.nodes) == len(graph.nodes) and all(
             new is old for new, old in zip(result.nodes, graph.nodes, strict=True))
         return PassResult(graph, False) if same else PassResult(result, True)
-
-
-def _is_native(node: Node) -> bool:
-    return node.op in NATIVE

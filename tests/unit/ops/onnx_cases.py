@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ge2.compiler.ir import Graph, TensorType
-from ge2.compiler.opdefs.decompose import GraphBuilder
+from ge2.compiler import opdefs
+from ge2.compiler.ir import Graph, Node, TensorType
 from ge2.contract import DTYPES, numpy_dtype
 
 _NAMES = {numpy_dtype(name): name for name in DTYPES}
@@ -33,6 +33,28 @@ class Unmapped(Exception):
     """The case uses something that ge2 has no operator or dtype for; the message says what."""
 
 
+class GraphBuilder:
+    """Appends typed nodes to a graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+
+    def op(self, name: str, *inputs: str, **attrs: Any) -> str:
+        return self.multi(name, 1, *inputs, **attrs)[0]
+
+    def multi(self, name: str, n_outputs: int, *inputs: str, **attrs: Any) -> tuple[str, ...]:
+        given = {key: value for key, value in attrs.items() if value is not None}
+        types = opdefs.infer(name, [self.graph.types[v] if v else None for v in inputs], given)
+        label = f"n{len(self.graph.nodes)}"
+        outputs = tuple(f"{label}.{i}" for i in range(min(n_outputs, len(types))))
+        self.graph.types.update(zip(outputs, types, strict=False))
+        self.graph.nodes.append(Node(name, label, tuple(inputs), outputs, given))
+        return outputs
+
+    def type(self, value: str) -> TensorType:
+        return self.graph.types[value]
+
+
 class Call:
     """One ONNX node while it is translated."""
 
@@ -40,7 +62,7 @@ class Call:
         from onnx import helper
 
         self.graph = Graph(name=node.op_type)
-        self.builder = GraphBuilder(self.graph, "case")
+        self.builder = GraphBuilder(self.graph)
         self.node = node
         self.attrs = {a.name: _plain(helper.get_attribute_value(a)) for a in node.attribute}
         self.arrays = arrays
@@ -421,7 +443,6 @@ def _translate(case: Any) -> Case:
                         strict=True))
     made = TRANSLATE[node.op_type](call)
     results = [made] if isinstance(made, str) else list(made)
-    call.graph.nodes = call.builder.nodes
     pairs = [(result, name) for result, name in zip(results, node.output, strict=False)
              if result and name]
     call.graph.outputs = list(dict.fromkeys(result for result, _ in pairs))

@@ -8,8 +8,8 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from ge2.compiler.opdefs import OPS
-from ge2.compiler.opdefs.decompose import decompose
+from ge2.compiler.passes.decompose import NATIVE, DecomposePass
+from ge2.compiler.passes.pipeline import optimize
 from ge2.runtime.cpu import run_graph
 
 from .onnx_cases import TRANSLATE, Case, collect
@@ -43,14 +43,22 @@ def test_cases_of_one_operator(op):
 
 
 @pytest.mark.parametrize("op", sorted(TRANSLATE))
-def test_compositions_compute_the_same(op):
-    """Each case again, with every node replaced by the simpler nodes of its definition."""
+def test_optimized_graphs_compute_the_same(op):
+    """Each case again after all passes: compositions, constant folding, fusion."""
     for case in all_cases()[0]:
-        if case.op != op:
-            continue
-        graph = decompose(case.graph, lambda node: OPS[node.op].decompose is None)
-        if graph.nodes != case.graph.nodes:
-            check(case, run_graph(graph, case.feeds))
+        if case.op == op:
+            check(case, run_graph(optimize(case.graph).graph, case.feeds))
+
+
+def test_compositions_of_operators_with_a_kernel_compute_the_same():
+    everything = DecomposePass(native=frozenset())
+    seen = set()
+    for case in all_cases()[0]:
+        native = {node.op for node in case.graph.nodes} & NATIVE
+        if native:
+            check(case, run_graph(everything(case.graph).graph, case.feeds))
+            seen |= native
+    assert seen == NATIVE
 
 
 def test_the_number_of_cases_does_not_shrink():
