@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import shutil
 import tempfile
@@ -24,12 +23,10 @@ from pathlib import Path
 import filelock
 import msgspec
 
-from .. import config, paths
+from .. import config, log, paths
 from ..contract import GE2_API_VERSION
 from ..errors import Invalid
 from .nvrtc import Binary, Resources
-
-logger = logging.getLogger(__name__)
 
 SCHEMA = 1
 SOURCE, CUBIN, META = "kernel.cu", "kernel.cubin", "meta.json"
@@ -145,10 +142,10 @@ class DiskCache:
             code = (folder / CUBIN).read_bytes()
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             if not isinstance(error, FileNotFoundError):
-                logger.info("cache entry %s is unusable: %s", folder, error)
+                log.topic("cache").info("cache entry %s is unusable: %s", folder, error)
             return None
         if reason := _mismatch(meta, key, code):
-            logger.info("cache entry %s is not whole: %s", folder, reason)
+            log.topic("cache").info("cache entry %s is not whole: %s", folder, reason)
             return None
         _touch(folder / META)
         return Entry(meta, code, folder / CUBIN)
@@ -210,14 +207,37 @@ class DiskCache:
             try:
                 lock.acquire(timeout=first, poll_interval=0.02)
             except filelock.Timeout:
-                logger.warning("waiting for lock %s held by pid %s", path, _holder(path))
+                log.topic("cache").warning("waiting for lock %s held by pid %s", path,
+                                           _holder(path))
                 lock.acquire(timeout=seconds - first, poll_interval=0.1)
             path.with_suffix(".holder").write_text(str(os.getpid()))
         except filelock.Timeout:
-            logger.warning("no lock %s after %g s; compiling without it", path, seconds)
+            log.topic("cache").warning("no lock %s after %g s; compiling without it", path, seconds)
         except (OSError, NotImplementedError) as error:
-            logger.info("no lock %s: %s", path, error)
+            log.topic("cache").info("no lock %s: %s", path, error)
         return bool(lock.is_locked)
+
+    def why_missing(self, wanted: Meta) -> str:
+        """Return how the most similar entry of the same template differs (reads every meta.json).
+
+        Args:
+            wanted: its key, template, entry, arch, options, nvrtc and source_sha256 count.
+        """
+        differences: list[list[str]] = []
+        for folder in self.root.glob("??/*") if self.root else ():
+            try:
+                found = msgspec.json.decode((folder / META).read_bytes(), type=Meta)
+            except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+                continue
+            if found.key == wanted.key:
+                return "the entry is not whole"
+            if (found.template, found.entry) == (wanted.template, wanted.entry):
+                differences.append([
+                    f"{name} {getattr(found, name)} -> {getattr(wanted, name)}"
+                    for name in ("schema", "api", "nvrtc", "options", "arch", "source_sha256")
+                    if getattr(found, name) != getattr(wanted, name)])
+        closest = min(differences, key=len, default=[])
+        return "; ".join(closest) or "no entry of this template"
 
     def trim(self) -> int:
         """Remove the least recently used entries above the cap and leftovers; return bytes freed.
@@ -259,7 +279,7 @@ class DiskCache:
     def warn_once(self, message: str) -> None:
         """Log a warning unless this cache has logged one already."""
         if not self.problem and not self.quiet:
-            logger.warning("%s", message)
+            log.topic("cache").warning("%s", message)
         self.problem = message
 
 
@@ -283,7 +303,7 @@ def _touch(path: Path) -> None:
     try:
         os.utime(path)
     except OSError as error:
-        logger.debug("cannot touch %s: %s", path, error)
+        log.topic("cache").debug("cannot touch %s: %s", path, error)
 
 
 def _measure(folder: Path, now: float) -> tuple[int, float, bool]:
@@ -299,7 +319,7 @@ def _measure(folder: Path, now: float) -> tuple[int, float, bool]:
             if item.name.startswith(".kernel") and now - stat.st_mtime > _STALE_SECONDS:
                 Path(item.path).unlink(missing_ok=True)
     except OSError as error:
-        logger.debug("cannot read %s: %s", folder, error)
+        log.topic("cache").debug("cannot read %s: %s", folder, error)
     return size, used if whole else newest, whole
 
 
@@ -308,7 +328,7 @@ def _remove(folder: Path) -> None:
     try:
         (folder / META).unlink(missing_ok=True)
     except OSError as error:
-        logger.debug("cannot remove %s: %s", folder / META, error)
+        log.topic("cache").debug("cannot remove %s: %s", folder / META, error)
     shutil.rmtree(folder, ignore_errors=True)
     if folder.exists() and not folder.is_dir():
         folder.unlink(missing_ok=True)

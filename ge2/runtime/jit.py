@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import config, paths
+from .. import config, log, paths
 from ..compiler.kernels import source as sources_of
 from ..contract import GE2_API_VERSION
 from ..errors import ApiVersionMismatch, CompileFailed, Invalid, LaunchFailed
@@ -24,8 +24,6 @@ from ..launch.record import KernelSource
 from . import compile_worker, disk_cache, elf, nvrtc
 from .compile_worker import Request, Result
 from .disk_cache import Meta
-
-logger = logging.getLogger(__name__)
 
 IN_PROCESS_LIMIT = 2
 _FIRST_ERROR = re.compile(r"^.*\b(error|fatal)\b.*$", re.MULTILINE)
@@ -136,6 +134,8 @@ def _compile_batch(mine: Sequence[KernelSource], arch: str,
     requests = _requests(mine, arch, cache)
     results: list[Result | None] = [_from_cache(request, cache) for request in requests]
     missing = [i for i, result in enumerate(results) if result is None]
+    for i in missing:
+        _log_miss(requests[i], cache)
     for i, result in zip(missing, _build([requests[i] for i in missing], cache, seconds),
                          strict=True):
         results[i] = result
@@ -168,6 +168,16 @@ def _from_cache(request: Request, cache: disk_cache.DiskCache) -> Result | None:
     return Result(entry.meta, entry.code, str(entry.path), from_cache=True)
 
 
+def _log_miss(request: Request, cache: disk_cache.DiskCache) -> None:
+    if not log.topic("cache").isEnabledFor(logging.INFO):
+        return
+    wanted = Meta(request.key, request.template, request.entry, request.arch, request.options,
+                  nvrtc.version(), request.is_ptx, nvrtc.Resources(), 0.0,
+                  disk_cache.sha256(request.text), "")
+    log.topic("cache").info("miss %s %s: %s", request.name, request.key[:12],
+                            cache.why_missing(wanted))
+
+
 def _build(requests: Sequence[Request], cache: disk_cache.DiskCache,
            seconds: float | None) -> list[Result]:
     """Compile here or in workers; a kernel whose worker died is tried once more, here."""
@@ -176,7 +186,7 @@ def _build(requests: Sequence[Request], cache: disk_cache.DiskCache,
         try:
             results = compile_worker.build_all(requests, _jobs(), seconds)
         except OSError as error:
-            logger.info("no compile workers: %s", error)
+            log.topic("compile").info("no compile workers: %s", error)
         for result in results:
             if result and result.disk_error:
                 cache.warn_once(result.disk_error)
@@ -252,7 +262,7 @@ def _save_source(request: Request) -> str:
             paths.write_atomic(folder / name, request.text.encode())
             return str(folder / name)
         except OSError as error:
-            logger.info("cannot save %s: %s", name, error)
+            log.topic("compile").info("cannot save %s: %s", name, error)
     return ""
 
 
@@ -290,7 +300,7 @@ def load(source: KernelSource, device_index: int) -> int:
     try:
         handle = load_file(compiled.path, source.entry, device_index)
     except (LaunchFailed, OSError) as error:
-        logger.warning("%s; compiling it again", error)
+        log.topic("compile").warning("%s; compiling it again", error)
         forget(source, arch)
         compiled = compile([source], arch)[source]
         handle = load_file(compiled.path, source.entry, device_index)
@@ -321,7 +331,7 @@ def load_file(path: Path, entry: str, device_index: int) -> int:
         try:
             module = cupy.RawModule(path=str(path))
             kernel = module.get_function(entry).kernel
-        except (cupy.cuda.driver.CUDADriverError, RuntimeError) as error:
+        except RuntimeError as error:  # CUDADriverError is one.
             raise LaunchFailed(f"the driver does not load {path}", found=str(error)) from error
     with _table.lock:
         _table.modules += (module, kernel)

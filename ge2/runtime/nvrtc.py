@@ -114,7 +114,7 @@ def version() -> tuple[int, int]:
     """
     try:
         major, minor = _library().getVersion()
-    except (RuntimeError, OSError) as error:
+    except (RuntimeError, OSError, ImportError) as error:
         raise EnvironmentUnusable("the NVRTC library does not load", found=str(error),
                                   hint=INSTALL_HINT) from error
     return int(major), int(minor)

@@ -218,9 +218,19 @@ def test_an_unusable_cache_costs_one_warning_and_nothing_else(
     (root / f"kernels-v{disk_cache.SCHEMA}").write_text("a file where a folder should be")
     found = jit.compile([source(folder, n) for n in range(count)], "sm_80")
     assert all(c.path.read_bytes().startswith(b"\x7fELF") for c in found.values())
-    assert [r.levelno for r in caplog.records if r.name == "ge2.runtime.disk_cache"] == [
+    assert [r.levelno for r in caplog.records if r.name == "ge2.cache"] == [
         logging.WARNING]
     assert "cannot be written" not in capfd.readouterr().err, "workers stay silent"
+
+
+def test_a_miss_says_what_differs(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ge2.cache")
+    jit.compile([source(folder)], "sm_80")
+    assert "no entry of this template" in caplog.text
+    jit.compile([source(folder)], "sm_86")
+    assert "arch sm_80 -> sm_86" in caplog.text.splitlines()[-1]
+    jit.compile([source(folder, 2)], "sm_86")
+    assert "source_sha256" in caplog.text.splitlines()[-1]
 
 
 def test_always_compile_ignores_the_cache(folder: Path, compiles: list[str],

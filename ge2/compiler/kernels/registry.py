@@ -86,8 +86,8 @@ def register(metadata: Mapping[str, Any]) -> KernelInfo:
     """Add a kernel, or change the metadata of one, from a dictionary with the template's keys.
 
     The template is the file `<name>.cu.j2` in the kernels folder, GE2_KERNEL_PATH or a folder of
-    ge2.paths.add_kernel_dir(). Keys given here win over the template's own block; a missing
-    launch rule is that of the other kernels of the same op_type.
+    ge2.paths.add_kernel_dir(). Keys given here win over the template's own block (of flags, guards
+    and layouts key by key); a missing launch rule is that of the other kernels of the same op_type.
 
     Raises:
         KernelSpecError: no such template, or wrong metadata.
@@ -206,13 +206,22 @@ def _build_registered(name: str, metadata: Mapping[str, Any],
                           hint="Add its folder to GE2_KERNEL_PATH or ge2.paths.add_kernel_dir().")
     template, path = list(hits.items())[-1]
     text = path.read_text("utf-8")
-    raw: dict[str, Any] = {**parse_block(text, template), **metadata}
+    raw = _merged(parse_block(text, template), metadata)
     peers = [k.launch for k in kernels.values() if k.op_type == raw.get("op_type")]
     if "launch" not in raw and peers:
         raw["launch"] = peers[0]
     info = build(raw, template, where)
     source.check_params(info, text, template)
     return info
+
+
+def _merged(own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return own metadata with what is given laid over it; of flags and guards key by key."""
+    result = {**own, **given}
+    for table in ("flags", "guards", "layouts"):
+        if isinstance(own.get(table), Mapping) and isinstance(given.get(table), Mapping):
+            result[table] = {**own[table], **given[table]}
+    return result
 
 
 def _listed(folders: Iterable[Path]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ... import log
 from ...errors import NoKernelError
 from ...problem import Problem
 from . import registry
@@ -87,6 +88,8 @@ def _select(problem: Problem, device: DeviceProfile, kernels: tuple[KernelInfo, 
     reports = tuple(report for _, report in ranked)
     if not ranked or reports[0].score is None:
         raise _no_kernel(problem, device, reports)
+    log.topic("select").info("%s on %s: %s, score %.1f (%s)", problem.op_type, device.arch,
+                             reports[0].variant_id, reports[0].score, reports[0].parts)
     return Choice(ranked[0][0], reports[0].score, reports)
 
 

@@ -85,6 +85,13 @@ def test_register_changes_what_it_names_and_keeps_the_rest(add_template: AddTemp
     assert registry.get("scale_rows").score == 50
 
 
+def test_register_merges_flags_key_by_key(add_template: AddTemplate) -> None:
+    add_template(BLOCK.replace("[guards]", "[flags]\nvectorized = true\n[guards]") + BODY)
+    info = registry.register({"name": "scale_rows",
+                              "flags": {"tensor_core": False, "min_mnk": (256, 256, 128)}})
+    assert info.flags == {"vectorized"} and info.min_mnk == (256, 256, 128)
+
+
 def test_a_missing_launch_rule_is_that_of_the_operators_other_kernels(
         add_template: AddTemplate) -> None:
     add_template()

@@ -1,0 +1,32 @@
+"""Loggers by topic: GE2_LOG=cache,select makes those print what they decide, to stderr."""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+
+from . import config
+from .errors import Invalid, near_matches
+
+TOPICS = ("cache", "compile", "select", "fuse")
+
+
+@cache
+def topic(name: str) -> logging.Logger:
+    """Return the logger of a topic: warnings always, information where GE2_LOG names it.
+
+    Raises:
+        Invalid: GE2_LOG names an unknown topic.
+    """
+    wanted = {part.strip() for part in config.get("GE2_LOG").split(",") if part.strip()}
+    for other in sorted(wanted.difference(TOPICS)):
+        raise Invalid("GE2_LOG has a bad value", found=repr(other), wanted=", ".join(TOPICS),
+                      hint=near_matches(other, TOPICS))
+    logger = logging.getLogger(f"ge2.{name}")
+    if name in wanted:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter(f"ge2 {name}: %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+    return logger
