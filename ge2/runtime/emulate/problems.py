@@ -109,7 +109,8 @@ def _allocate(memory: Memory, spec: TensorSpec, name: str, writable: bool) -> Te
     low, high = _span(spec)
     itemsize = DTYPES[spec.dtype].itemsize
     # Element 0, not the lowest one, has the promised alignment and no better one.
-    offset = (spec.align if spec.align < 16 else 0) + (low * itemsize) % 16
+    align = max(spec.align, itemsize)
+    offset = (align if align < 16 else 0) + (low * itemsize) % 16
     buffer = memory.allocate((high - low) * itemsize, name, writable=writable, offset=offset % 16)
     return Tensor(spec, buffer, buffer.address - low * itemsize)
 

@@ -239,6 +239,8 @@ char* ge2emu_launch(const LaunchArgs* in) {
   std::string json;
   if (launch.shared_base && stacks(launch.group_threads)) {
     L = &launch;
+    g_banks.clear();  // of a launch that was aborted
+    g_counts.clear();
     run_grid();
     json = to_json();
     L = nullptr;

@@ -139,6 +139,11 @@ struct WgmmaRef {  // one thread's part of a wgmma
   float* d;
 };
 
+struct WgmmaGroup {  // threads of one warp group on their way into the same wgmma
+  std::shared_ptr<WgmmaOp> op;
+  std::vector<u32> waiting;
+};
+
 struct Thread {
   void* sp = nullptr;
   u8* stack = nullptr;
@@ -245,6 +250,7 @@ struct Launch {
   std::vector<Block> blocks;
   std::deque<u32> ready;
   std::unordered_map<u32, std::shared_ptr<MBarrier>> mbarriers;
+  std::map<u32, WgmmaGroup> warp_groups;  // by first thread
   Barrier cluster_barrier;
   u32 cluster_phase = 0;
   ClockRef cluster_clock;

@@ -177,6 +177,7 @@ void run_grid() {
       for (u32 x = 0; x < l.grid.x && !l.aborted; x += c.x) {
         l.ready.clear();
         l.mbarriers.clear();
+        l.warp_groups.clear();
         l.cluster_barrier = Barrier{};
         l.cluster_phase = 0;
         auto start = std::make_shared<Clock>();

@@ -26,13 +26,6 @@ struct WgmmaOp {
 
 namespace {
 
-struct Group {  // threads of one warp group on their way into the same wgmma
-  std::shared_ptr<WgmmaOp> op;
-  std::vector<u32> waiting;
-};
-std::map<u32, Group> g_groups;
-u32 g_groups_serial = 0;
-
 u32 element_address(const Operand& o, u32 row, u32 k) {
   u32 at;
   if (o.transposed) at = row / 64 * o.leading + k / 8 * o.stride + k % 8 * 128 + row % 64 * 2;
@@ -138,15 +131,11 @@ extern "C" void ge2emu_wgmma(float* d, u32 n, u64 a, u64 b, u32 accumulate, u32 
                              u32 trans_b, const char* file, int line) {
   void* pc = __builtin_return_address(0);
   Thread& t = *L->cur;
-  if (g_groups_serial != L->serial) {
-    g_groups.clear();
-    g_groups_serial = L->serial;
-  }
   const u32 in_block = t.tid % L->threads_per_block;
   const u32 first = t.tid - in_block % 128;
   if (in_block / 128 * 128 + 128 > L->threads_per_block)
     fail("barrier divergence", "wgmma needs a whole warp group of 128 threads", 0, pc);
-  Group& group = g_groups[first];
+  WgmmaGroup& group = L->warp_groups[first];
   if (!group.op) {
     group.op = std::make_shared<WgmmaOp>();
     WgmmaOp& op = *group.op;
@@ -183,7 +172,7 @@ extern "C" void ge2emu_wgmma(float* d, u32 n, u64 a, u64 b, u32 accumulate, u32 
   }
   if (++op->arrived == 128) {
     const std::vector<u32> waiting = std::move(group.waiting);
-    group = Group{};
+    group = WgmmaGroup{};
     for (u32 tid : waiting) make_ready(tid);
     return;
   }
