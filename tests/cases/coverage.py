@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -28,14 +29,15 @@ class Assigned:
 
 
 def assign(kernel: KernelInfo, device: DeviceProfile, *, cases: Sequence[Case] | None = None,
-           least: int = 6) -> Assigned:
-    """Return runs such that each accepted case is run once and each variant at least a few times.
+           least: int = 6, most: int = 220) -> Assigned:
+    """Return runs such that accepted cases are run once and each variant at least a few times.
 
     Args:
         kernel: whose variants.
         device: whose guards decide what is accepted.
         cases: default: those of the kernel's op_type.
         least: runs per variant, where its guards accept as many cases.
+        most: cases of the kernel beyond that; a spread-out choice of the accepted ones.
     """
     found = Assigned()
     variants = {v.id: v for v in kernel.variants}
@@ -50,13 +52,17 @@ def assign(kernel: KernelInfo, device: DeviceProfile, *, cases: Sequence[Case] |
             variant = variants[variant_id]
             found.runs.append((case, variant, table.bind(case.problem, variant, device)))
 
+    served: list[tuple[Case, list[str]]] = []
     for case in cases_for(kernel.op_type) if cases is None else cases:
         reports = selector.rank(case.problem, device, kernels=[kernel])
         able = [r.variant_id for r in reports if r.score is not None]
         for variant_id in able:
             accepts[variant_id].append(case)
         if able:
-            add(case, min(able, key=lambda i: count[i]))
+            served.append((case, able))
+    random.Random(0).shuffle(served)
+    for case, able in served[:most]:
+        add(case, min(able, key=lambda i: count[i]))
     for variant_id, able_cases in accepts.items():
         step = max(1, len(able_cases) // least)
         for case in able_cases[::step]:
