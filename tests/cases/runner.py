@@ -15,10 +15,10 @@ from ge2.contract import DTYPES, numpy_dtype
 from ge2.launch.record import LaunchRecord
 from ge2.problem import Problem
 from ge2.runtime.device import Allocation, Device, EmulatedUnit, Unit
+from ge2.runtime.problem_reference import reference
 
 from .layouts import Operand
 from .problems import Case
-from .reference import reference
 
 Array = np.ndarray[Any, Any]
 

@@ -13,9 +13,9 @@ from ge2.launch.params import encode_params
 from ge2.runtime import cpu
 from ge2.runtime.device import EmulatedDevice
 from ge2.runtime.executor import Executable
+from ge2.runtime.problem_reference import reference
 
 from ..cases.operators import OPERATORS, random_inputs
-from ..cases.reference import reference
 from ..cases.runner import check_values
 
 

@@ -16,9 +16,9 @@ from ge2.launch.params import encode_params
 from ge2.problem import Problem
 from ge2.runtime import memory
 from ge2.runtime.executor import Executable
+from ge2.runtime.problem_reference import reference
 
 from ..cases.operators import OPERATORS, random_inputs
-from ..cases.reference import reference
 from ..cases.runner import check_values
 
 cupy = pytest.importorskip("cupy")

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ge2.compiler.ir.expr import evaluate, widen
-from ge2.problem import Problem
+from ..compiler.ir.expr import evaluate, widen
+from ..contract import DTYPES, numpy_dtype
+from ..problem import Problem
 
 Array = np.ndarray[Any, Any]
 Inputs = Sequence[Array | None]
@@ -50,12 +51,13 @@ def _gemm(problem: Problem, inputs: Inputs) -> list[Array]:
 
 
 def _row(problem: Problem, inputs: Inputs) -> list[Array]:
-    from ge2.compiler.ir.row_evaluate import evaluate_row
+    from ..compiler.ir.row_evaluate import evaluate_row
 
     row: Any = problem.attr_map["row"]
     wide = row.widened()
+    given = [x for x in inputs if x is not None]
     split = wide.n_inputs
-    found = evaluate_row(wide, inputs[:split], inputs[split:])
+    found = evaluate_row(wide, given[:split], given[split:])
     return [np.asarray(y).reshape(spec.shape)
             for y, spec in zip(found, problem.outputs, strict=True)]
 
@@ -79,14 +81,14 @@ def _gather(problem: Problem, inputs: Inputs) -> list[Array]:
 
 
 def _conv(problem: Problem, inputs: Inputs) -> list[Array]:
-    from ge2.compiler import opdefs
+    from ..compiler import opdefs
 
     attrs = dict(problem.attr_map)
     return opdefs.reference("CONV2D", list(inputs), attrs)
 
 
 def _pool(problem: Problem, inputs: Inputs) -> list[Array]:
-    from ge2.compiler import opdefs
+    from ..compiler import opdefs
 
     attrs = dict(problem.attr_map)
     op = "MAX_POOL" if attrs.pop("kind") == "max" else "AVG_POOL"
@@ -107,3 +109,26 @@ _REFERENCES: dict[str, Callable[[Problem, Inputs], list[Array]]] = {
     "POOL2D": _pool,
     "POOL3D": _pool,
 }
+
+
+def random_inputs(problem: Problem, seed: int) -> list[Array | None]:
+    """Return seeded inputs of a problem: standard normal floats, small integers, valid indices."""
+    draw = np.random.default_rng(seed)
+    arrays: list[Array | None] = []
+    for slot, spec in enumerate(problem.inputs):
+        if spec is None:
+            arrays.append(None)
+        elif DTYPES[spec.dtype].kind == "float":
+            values = draw.standard_normal(spec.shape)
+            arrays.append(values.astype(numpy_dtype(spec.dtype)))
+        else:
+            high = _index_limit(problem, slot)
+            arrays.append(draw.integers(0, high, spec.shape).astype(numpy_dtype(spec.dtype)))
+    return arrays
+
+
+def _index_limit(problem: Problem, slot: int) -> int:
+    table = problem.inputs[0]
+    if problem.op_type == "GATHER" and slot == 1 and table is not None:
+        return max(table.shape[int(problem.attr_map["axis"])], 1)  # type: ignore[call-overload,no-any-return]
+    return 2
