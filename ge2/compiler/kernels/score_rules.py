@@ -64,12 +64,12 @@ def by_stride(kernel: KernelInfo, facts: Facts, device: DeviceProfile) -> float:
 
 
 def by_min_mnk(kernel: KernelInfo, facts: Facts, device: DeviceProfile) -> float:
-    """Below its smallest useful product a kernel loses 100 points times the missing share."""
+    """Below its smallest useful product a kernel loses 80 points times the missing share."""
     if not any(kernel.min_mnk):
         return 0.0
     found = [facts.dims.get(name, 0) for name in ("M", "N", "K")]
     ratios = [min(1.0, n / least) for n, least in zip(found, kernel.min_mnk, strict=True) if least]
-    return -100.0 * (1.0 - prod(ratios))
+    return -80.0 * (1.0 - prod(ratios))
 
 
 def by_arch(kernel: KernelInfo, facts: Facts, device: DeviceProfile) -> float:
@@ -98,20 +98,21 @@ KERNEL_RULES: dict[str, KernelRule] = {
 
 
 def by_shape(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
-    """Output tiles BM x BN: large ones reuse more, but waste at the edges and fill fewer SMs."""
+    """Output tiles BM x BN: large ones reuse more, but waste at the edges and fill fewer SMs.
+
+    Six points for each factor of two by which the tiles' time exceeds that of a perfect split over
+    all SMs; operand traffic per product grows with 1/BM + 1/BN.
+    """
     params, dims = variant.param_map, facts.dims
     bm, bn = params.get("BM"), params.get("BN")
     if not isinstance(bm, int) or not isinstance(bn, int) or "M" not in dims:
         return 0.0
-    m, n = max(dims["M"], 1), max(dims["N"], 1)
-    tiles = -(-m // bm) * -(-n // bn)
-    useful = m * n / (tiles * bm * bn)
-    blocks = tiles * max(dims["BATCH"], 1) * _splits(variant)
-    waves = -(-blocks // device.sm_count)
-    busy = blocks / (waves * device.sm_count)
-    # Operand bytes per product fall with 1/bm + 1/bn.
-    reuse = 2.0 * log2(2 * bm * bn / (bm + bn) / 32)
-    return reuse - 20.0 * (1.0 - useful) - 20.0 * (1.0 - busy)
+    m, n, batch = max(dims["M"], 1), max(dims["N"], 1), max(dims["BATCH"], 1)
+    splits = _splits(variant)
+    waves = -(-(-(-m // bm) * -(-n // bn) * batch * splits) // device.sm_count)
+    perfect = m * n * batch / device.sm_count
+    traffic = 1.0 + 16.0 / bm + 16.0 / bn
+    return -6.0 * log2(waves * bm * bn / splits * traffic / perfect)
 
 
 def _splits(variant: Variant) -> int:
