@@ -60,7 +60,7 @@ def make_forward(a: Tensor, b: Tensor, bias: Tensor | None, y: Tensor, c: Tensor
         if tensor is not None:
             check.matrix(name, tensor, (m, n))
     if attrs.save_z and z is None:
-        raise MissingInput("save_z needs a buffer for Z", argument="Z_out", found=None,
+        raise MissingInput("save_z needs Z_out, a buffer for Z", argument="Z_out", found=None,
                            wanted=f"[{m}, {n}]")
     specs = {"A": spec_of(a), "B": spec_of(b), "Y": spec_of(y)}
     if c is not None:
