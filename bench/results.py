@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import subprocess
 from datetime import UTC, datetime
@@ -36,6 +37,9 @@ def environment() -> dict[str, Any]:
 
 
 def _commit() -> str:
+    """Return COMMIT from the environment (for a copy without .git), else what git says."""
+    if "COMMIT" in os.environ:
+        return os.environ["COMMIT"]
     found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True,
                            cwd=Path(__file__).parent, check=False)
     return found.stdout.strip() or "unknown"

@@ -130,7 +130,7 @@ def test_eight_threads_on_their_own_streams():
 
 
 def test_host_memory_is_refused_with_its_address():
-    a, b, _, y = operands(4, 4, 4)
+    a, _b, _bias, y = operands(4, 4, 4)
     host = np.zeros((4, 4), np.float32)
     tensor = gemm.make_tensor_2d(host.ctypes.data, (4, 4))
     with pytest.raises(errors.DeviceMismatch, match="B is not memory of GPU 0"):
