@@ -18,7 +18,7 @@ PROPERTIES: dict[str, str] = {
     "associative": "regrouping applications changes no exact value",
     "idempotent": "applying it twice is the same as once",
     "involution": "applying it twice gives the input back",
-    "linear": "f(a x + b y) = a f(x) + b f(y) in each data input on its own",
+    "linear": "f(a x + b y) = a f(x) + b f(y), for each data input on its own or for all together",
     "mergeable": "states of two parts of the input combine into the state of the whole",
     "shift_invariant": "adding a constant along the reduced axis does not change the result",
     "scale_invariant": "multiplying the input by a positive constant does not change the result",
