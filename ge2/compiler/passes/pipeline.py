@@ -13,6 +13,7 @@ from .fuse_elementwise import FuseElementwisePass
 from .fuse_epilogue import FuseEpiloguePass
 from .fuse_gemm import FuseGemmPass
 from .fuse_rows import FuseRowsPass
+from .lift_activations import LiftActivationsPass
 from .pass_manager import Optimized, Pass, run_passes
 from .split_reductions import SplitReductionsPass
 
@@ -24,6 +25,7 @@ PASSES: tuple[Pass, ...] = (
     FoldConstantsPass(),
     CommonSubexpressionPass(),
     DeadCodePass(),
+    LiftActivationsPass(),
     SplitReductionsPass(),
     FoldTransposesPass(),
     FuseGemmPass(),
