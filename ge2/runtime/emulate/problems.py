@@ -97,7 +97,7 @@ def emulated_profile(kernel: KernelInfo) -> DeviceProfile:
     return profile_for(archs[0] if archs else "sm_90a")
 
 
-def _span(spec: TensorSpec) -> tuple[int, int]:
+def reach(spec: TensorSpec) -> tuple[int, int]:
     """Return the lowest and one past the highest element offset that an index reaches."""
     if spec.size == 0:
         return 0, 0
@@ -106,7 +106,7 @@ def _span(spec: TensorSpec) -> tuple[int, int]:
 
 
 def _allocate(memory: Memory, spec: TensorSpec, name: str, writable: bool) -> Tensor:
-    low, high = _span(spec)
+    low, high = reach(spec)
     itemsize = DTYPES[spec.dtype].itemsize
     # Element 0, not the lowest one, has the promised alignment and no better one.
     align = max(spec.align, itemsize)
@@ -127,7 +127,7 @@ def _view(memory: Memory, tensor: Tensor, raw: Array) -> Array:
 def _touched(tensor: Tensor) -> Array:
     """Return, for each byte of the buffer, whether the tensor's elements cover it."""
     itemsize = DTYPES[tensor.spec.dtype].itemsize
-    low, high = _span(tensor.spec)
+    low, high = reach(tensor.spec)
     offsets = np.zeros(tensor.spec.shape, np.int64)
     for axis, (extent, stride) in enumerate(
             zip(tensor.spec.shape, tensor.spec.strides, strict=True)):
