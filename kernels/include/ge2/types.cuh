@@ -3,7 +3,10 @@
 
 #include <ge2/ptx/cvt.cuh>
 
-#ifndef offsetof
+// NVRTC before 13.1 has no __builtin_offsetof.
+#if !defined(offsetof) && defined(__CUDACC_RTC__)
+#define offsetof(type, member) __INTADDR__(&((static_cast<type*>(0))->member))
+#elif !defined(offsetof)
 #define offsetof(type, member) __builtin_offsetof(type, member)
 #endif
 
