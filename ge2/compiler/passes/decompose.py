@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..ir.nodes import Graph, Node
+from ..ir.nodes import Graph
 from ..opdefs.decompose import decompose
 from .pass_manager import PassResult
 

@@ -14,6 +14,8 @@ from .fuse_epilogue import FuseEpiloguePass
 from .fuse_gemm import FuseGemmPass
 from .fuse_rows import FuseRowsPass
 from .lift_activations import LiftActivationsPass
+from .lift_norms import LiftNormsPass
+from .lift_softmax import LiftSoftmaxPass
 from .pass_manager import Optimized, Pass, run_passes
 from .split_reductions import SplitReductionsPass
 
@@ -26,6 +28,8 @@ PASSES: tuple[Pass, ...] = (
     CommonSubexpressionPass(),
     DeadCodePass(),
     LiftActivationsPass(),
+    LiftNormsPass(),
+    LiftSoftmaxPass(),
     SplitReductionsPass(),
     FoldTransposesPass(),
     FuseGemmPass(),

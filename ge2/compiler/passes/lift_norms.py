@@ -1,0 +1,173 @@
+"""Chains of means and square roots become LAYER_NORM or RMS_NORM.
+
+1. x / sqrt(mean(x * x) + epsilon), with the root as SQRT and DIV, RSQRT and MUL, RECIPROCAL or
+   POW, is RMS_NORM.
+2. The same over d = x - mean(x), where nothing else reads d, is LAYER_NORM of x.
+3. A product and (LAYER_NORM) a sum with one value per element of the row behind it become scale
+   and bias.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...contract import numpy_dtype
+from ..ir.nodes import Graph, Node
+from ..opdefs.shapes import broadcasts_to
+from .chains import (
+    added_number,
+    is_inverse_of,
+    is_inverse_root_of,
+    is_root_of,
+    kept_axes,
+    other_input,
+    read_only_by,
+    squared,
+)
+from .editor import Editor, is_float
+from .pass_manager import PassResult
+
+
+@dataclass(frozen=True, slots=True)
+class LiftNormsPass:
+    """Finds normalisations at the mean of squares that they are built on."""
+
+    name: str = "lift_norms"
+
+    def __call__(self, graph: Graph) -> PassResult:
+        """Return the rewritten graph."""
+        editor = Editor(graph)
+        for node in editor.sweep():
+            if node.op == "REDUCE_MEAN" and editor.licensed(node, "mergeable"):
+                found = _standardised(editor, node)
+                if found is not None:
+                    _lift(editor, found)
+        return editor.finish()
+
+
+@dataclass(slots=True)
+class _Norm:
+    """A normalisation on its way to one node.
+
+    Attributes:
+        x: what is normalised; axis: the first axis of its rows.
+        epsilon: added to the mean of squares.
+        nodes: everything that it replaces, in order; the last makes its value.
+    """
+
+    x: str
+    axis: int
+    epsilon: float
+    nodes: list[Node]
+    op: str = "RMS_NORM"
+
+    @property
+    def value(self) -> str:
+        return self.nodes[-1].outputs[0]
+
+
+def _standardised(editor: Editor, mean: Node) -> _Norm | None:
+    """Return x / sqrt(mean(x * x) + epsilon) that is built on a mean."""
+    x = squared(editor, mean.inputs[0])
+    square = editor.producer(mean.inputs[0])
+    axes = kept_axes(editor, mean)
+    if x is None or square is None or axes is None or not is_float(editor.type(x)):
+        return None
+    rank = editor.type(x).rank
+    if axes != tuple(range(rank - len(axes), rank)) or not axes:
+        return None
+    if not read_only_by(editor, square.outputs[0], [mean]):
+        return None
+    nodes, epsilon = [square, mean], 0.0
+    step = editor.only_reader(mean.outputs[0])
+    if step is None:
+        return None
+    number = added_number(editor, step, mean.outputs[0])
+    if number is not None:
+        nodes.append(step)
+        epsilon = number
+    last = _divided(editor, nodes, x)
+    return None if last is None else _Norm(x, axes[0], epsilon, nodes)
+
+
+def _divided(editor: Editor, nodes: list[Node], x: str) -> Node | None:
+    """Append what leads from the variance to x / sqrt(variance) and return the last node."""
+    variance = nodes[-1].outputs[0]
+    root = editor.only_reader(variance)
+    if root is None:
+        return None
+    nodes.append(root)
+    inverted = is_inverse_root_of(editor, root, variance)
+    if not inverted and not is_root_of(editor, root, variance):
+        return None
+    last = editor.only_reader(root.outputs[0])
+    if last is not None and not inverted and is_inverse_of(editor, last, root.outputs[0]):
+        nodes.append(last)
+        inverted, last = True, editor.only_reader(last.outputs[0])
+    if last is None or other_input(last, nodes[-1].outputs[0]) != x:
+        return None
+    if last.op != ("MUL" if inverted else "DIV") or (not inverted and last.inputs[0] != x):
+        return None
+    nodes.append(last)
+    return last
+
+
+def _lift(editor: Editor, norm: _Norm) -> None:
+    _centre(editor, norm)
+    # What is centred may be read by the square and the division only; x itself by anyone.
+    scale = _affine(editor, norm, "MUL")
+    bias = _affine(editor, norm, "ADD") if norm.op == "LAYER_NORM" and scale else None
+    last = norm.nodes[-1]
+    dtype = numpy_dtype(editor.type(norm.x).dtype)
+    if scale is None:
+        scale = editor.graph.add_constant(editor.fresh(f"{last.name}.scale"), np.ones((), dtype))
+    inputs = [norm.x, scale, *([bias] if bias else [])]
+    attrs = {"axis": norm.axis - editor.type(norm.x).rank, "epsilon": norm.epsilon}
+    made = editor.node(norm.op, inputs, last.outputs, attrs, last.name)
+    editor.replace(norm.nodes, [made])
+
+
+def _centre(editor: Editor, norm: _Norm) -> None:
+    """Turn the RMS_NORM of x - mean(x) into the LAYER_NORM of x."""
+    centred = editor.made_by(norm.x, "SUB")
+    if centred is None:
+        return
+    x, mean_value = centred.inputs
+    mean = editor.made_by(mean_value, "REDUCE_MEAN")
+    if mean is None or mean.inputs[0] != x or mean.inputs[0] == mean_value:
+        return
+    square, last = norm.nodes[0], norm.nodes[-1]
+    axes = kept_axes(editor, mean)
+    rank = editor.type(x).rank
+    if (axes == tuple(range(norm.axis, rank)) and editor.licensed(mean, "mergeable")
+            and read_only_by(editor, mean_value, [centred])
+            and read_only_by(editor, norm.x, [square, last])
+            and editor.type(x) == editor.type(norm.x)):
+        norm.nodes[:0] = [mean, centred]
+        norm.x, norm.op = x, "LAYER_NORM"
+
+
+def _affine(editor: Editor, norm: _Norm, op: str) -> str | None:
+    """Absorb a product or sum with one value per element of the row; return that value."""
+    reader = editor.only_reader(norm.value)
+    if reader is None or reader.op != op:
+        return None
+    other = other_input(reader, norm.value)
+    if other is None or editor.type(reader.outputs[0]) != editor.type(norm.value):
+        return None
+    inner = editor.type(norm.x).shape[norm.axis:]
+    shape = editor.type(other).shape
+    if not broadcasts_to(shape, inner):
+        array = editor.constant(other)
+        lead = len(shape) - len(inner)
+        if array is None or lead <= 0 or any(extent != 1 for extent in shape[:lead]):
+            return None
+        other = editor.graph.add_constant(editor.fresh(f"{other}.row"),
+                                          array.reshape(array.shape[lead:]))
+        if not broadcasts_to(editor.type(other).shape, inner):
+            return None
+    # In a LAYER_NORM without scale the sum could be a residual: only true rows are a bias.
+    norm.nodes.append(reader)
+    return other
