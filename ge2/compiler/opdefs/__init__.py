@@ -19,6 +19,7 @@ from . import (
     conv_transpose,
     einsum,
     elementwise,
+    extrema,
     fused_row,
     gemm,
     index,
@@ -32,6 +33,7 @@ from . import (
     reduce,
     resize,
     rotary,
+    scatter,
 )
 from .opdef import Array, Arrays, Attrs, Builder, OpDef, Types, check_inputs, fill_attrs
 from .opdef import narrow as _narrow
@@ -42,9 +44,9 @@ __all__ = ["OPS", "Builder", "OpDef", "evaluate", "expression", "full_attrs", "g
 
 OPS: dict[str, OpDef] = {
     op.name: op
-    for module in (elementwise, gemm, einsum, quantize, normalize, channel_norm, reduce, order,
-                   movement, layout, index, conv, conv_transpose, pool, resize, attention, rotary,
-                   recurrent, fused_row)
+    for module in (elementwise, gemm, einsum, quantize, normalize, channel_norm, reduce, extrema,
+                   order, movement, layout, index, scatter, conv, conv_transpose, pool, resize,
+                   attention, rotary, recurrent, fused_row)
     for op in module.OPDEFS
 }
 

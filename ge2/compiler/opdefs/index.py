@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ...contract import REQUIRED, AttrSpec, numpy_dtype
-from ...errors import GraphError, ShapeMismatch
+from ...errors import ShapeMismatch
 from ..ir import expr as ex
 from ..ir.dim import Extent
 from ..ir.expr import Expr
@@ -17,8 +17,7 @@ from .opdef import ALL, INDEX, Array, Arrays, Builder, OpDef, Types
 from .shapes import axis_of, product, row_major, tensor
 
 MOVE = frozenset({"linear", "rematerializable"})
-_REDUCTION = AttrSpec("reduction", "str", "none", ("none", "add", "mul", "max", "min"),
-                      "how values at one position combine")
+
 
 
 def _all(arrays: Arrays) -> list[Array]:
@@ -48,7 +47,7 @@ def _reference_gather(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
     return [np.take(x, wrapped(indices, x.shape[axis]), axis=axis)]
 
 
-def _check_elements(op: str, x: TensorType, indices: TensorType, axis: int) -> None:
+def check_elements(op: str, x: TensorType, indices: TensorType, axis: int) -> None:
     others = [(a, b) for i, (a, b) in enumerate(zip(indices.shape, x.shape, strict=False))
               if i != axis]
     if x.rank != indices.rank or any(
@@ -58,12 +57,12 @@ def _check_elements(op: str, x: TensorType, indices: TensorType, axis: int) -> N
 
 def _infer_gather_elements(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
     x, indices = tensor(types, 0), tensor(types, 1)
-    _check_elements("GATHER_ELEMENTS", x, indices, axis_of("GATHER_ELEMENTS", attrs["axis"],
+    check_elements("GATHER_ELEMENTS", x, indices, axis_of("GATHER_ELEMENTS", attrs["axis"],
                                                            x.rank))
     return [TensorType(x.dtype, indices.shape)]
 
 
-def _element_places(indices: Array, axis: int, extent: int) -> tuple[Array, ...]:
+def element_places(indices: Array, axis: int, extent: int) -> tuple[Array, ...]:
     places = list(np.ogrid[tuple(slice(n) for n in indices.shape)])
     places[axis] = np.where(indices < 0, indices + extent, indices)
     return tuple(np.broadcast_arrays(*places))
@@ -74,7 +73,7 @@ def _reference_gather_elements(arrays: Arrays, attrs: dict[str, Any]) -> list[Ar
     axis = attrs["axis"] % x.ndim
     if not indices.size:
         return [np.zeros(indices.shape, x.dtype)]
-    return [x[_element_places(wrapped(indices, x.shape[axis]), axis, x.shape[axis])]]
+    return [x[element_places(wrapped(indices, x.shape[axis]), axis, x.shape[axis])]]
 
 
 def _decompose_gather_elements(builder: Builder, inputs: Sequence[str],
@@ -102,7 +101,7 @@ def _decompose_gather_nd(builder: Builder, inputs: Sequence[str],
                          attrs: dict[str, Any]) -> Sequence[str] | None:
     """One GATHER from a tensor whose indexed axes are merged."""
     x, indices = (builder.type(value) for value in inputs)
-    batch, length = attrs["batch_dims"], _tuple_extent("GATHER_ND", builder.type(inputs[1]))
+    batch, length = attrs["batch_dims"], tuple_extent("GATHER_ND", builder.type(inputs[1]))
     merged = x.shape[:batch + length]
     if not all(isinstance(e, int) and e for e in merged) or not length:
         return None
@@ -126,7 +125,7 @@ def _decompose_gather_nd(builder: Builder, inputs: Sequence[str],
                        allowzero=True)]
 
 
-def _tuple_extent(op: str, indices: TensorType) -> int:
+def tuple_extent(op: str, indices: TensorType) -> int:
     if not indices.rank or not isinstance(indices.shape[-1], int):
         raise ShapeMismatch(f"{op} indices need a known last extent", found=indices)
     return indices.shape[-1]
@@ -135,7 +134,7 @@ def _tuple_extent(op: str, indices: TensorType) -> int:
 def _infer_gather_nd(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
     x, indices = tensor(types, 0), tensor(types, 1)
     batch = attrs["batch_dims"]
-    length = _tuple_extent("GATHER_ND", indices)
+    length = tuple_extent("GATHER_ND", indices)
     if not 0 <= batch < min(x.rank, indices.rank) or batch + length > x.rank or (
             x.shape[:batch] != indices.shape[:batch]):
         raise ShapeMismatch("GATHER_ND indices do not fit x", wanted=f"tuples into {x}",
@@ -154,66 +153,6 @@ def _reference_gather_nd(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
     if not np.prod(out_shape):
         return [np.zeros(out_shape, x.dtype)]
     return [np.broadcast_to(x[tuple(places)], out_shape)]
-
-
-_COMBINE: dict[str, Callable[..., Any]] = {
-    "add": np.add.at, "mul": np.multiply.at, "max": np.maximum.at, "min": np.minimum.at}
-
-
-def _scatter(out: Array, places: Any, updates: Array, reduction: str) -> None:
-    if reduction == "none":
-        out[places] = updates
-    else:
-        _COMBINE[reduction](out, places, updates)
-
-
-def _check_reduction(op: str, x: TensorType, reduction: str) -> None:
-    if x.dtype == "bool" and reduction in ("add", "mul"):
-        raise GraphError(f"{op} cannot {reduction} bool values", hint="Use max or min")
-
-
-def _infer_scatter_elements(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
-    x, indices, updates = (tensor(types, i) for i in range(3))
-    axis = axis_of("SCATTER_ELEMENTS", attrs["axis"], x.rank)
-    _check_elements("SCATTER_ELEMENTS", x, indices, axis)
-    _check_reduction("SCATTER_ELEMENTS", x, attrs["reduction"])
-    if updates.shape != indices.shape:
-        raise ShapeMismatch("SCATTER_ELEMENTS updates and indices differ", found=updates,
-                            wanted=indices)
-    return [x]
-
-
-def _reference_scatter_elements(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
-    x, indices, updates = _all(arrays)
-    axis = attrs["axis"] % x.ndim
-    out = x.copy()
-    places = _element_places(indices, axis, x.shape[axis])
-    inside = (places[axis] >= 0) & (places[axis] < x.shape[axis])
-    _scatter(out, tuple(p[inside] for p in places), updates[inside], attrs["reduction"])
-    return [out]
-
-
-def _infer_scatter_nd(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
-    x, indices, updates = (tensor(types, i) for i in range(3))
-    length = _tuple_extent("SCATTER_ND", indices)
-    _check_reduction("SCATTER_ND", x, attrs["reduction"])
-    wanted = (*indices.shape[:-1], *x.shape[length:])
-    if length > x.rank or updates.shape != wanted:
-        raise ShapeMismatch("SCATTER_ND updates do not fit", found=updates, wanted=f"{wanted}")
-    return [x]
-
-
-def _reference_scatter_nd(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
-    x, indices, updates = _all(arrays)
-    length = indices.shape[-1]
-    out = x.copy()
-    extents = np.asarray(x.shape[:length], np.int64)
-    flat = indices.reshape(-1, length).astype(np.int64)
-    flat = np.where(flat < 0, flat + extents, flat)
-    inside = ((flat >= 0) & (flat < extents)).all(axis=1)
-    values = updates.reshape(flat.shape[0], *x.shape[length:])
-    _scatter(out, tuple(flat[inside].T) or (Ellipsis,), values[inside], attrs["reduction"])
-    return [out]
 
 
 def _one_hot_axis(indices: TensorType | Array, attrs: dict[str, Any]) -> int:
@@ -268,14 +207,6 @@ OPDEFS = (
           _infer_gather_nd, _reference_gather_nd, properties=MOVE, family="gather",
           other={"indices": INDEX}, decompose=_decompose_gather_nd,
           doc="Pick slices at index tuples."),
-    OpDef("SCATTER_ELEMENTS", ("x", "indices", "updates"), 1, (_AXIS0, _REDUCTION),
-          _infer_scatter_elements, _reference_scatter_elements, family="scatter",
-          properties=frozenset({"order_sensitive"}), other={"indices": INDEX},
-          doc="x with single elements replaced or combined; indices outside are dropped."),
-    OpDef("SCATTER_ND", ("x", "indices", "updates"), 1, (_REDUCTION,), _infer_scatter_nd,
-          _reference_scatter_nd, family="scatter", properties=frozenset({"order_sensitive"}),
-          other={"indices": INDEX},
-          doc="x with slices at index tuples replaced or combined; tuples outside are dropped."),
     OpDef("ONE_HOT", ("indices", "values"), 1,
           (AttrSpec("depth", "int", REQUIRED, doc="extent of the new axis"),
            AttrSpec("axis", "int", -1, doc="place of the new axis in the output")),

@@ -109,12 +109,29 @@ def _chain(*steps: str) -> Callable[[Builder, Sequence[str], dict[str, Any]], Se
     return decompose
 
 
+def _through_integers(op: str) -> Callable[..., Sequence[str] | None]:
+    """Decompose a reduction of bool into one of i32; others stay."""
+
+    def decompose(builder: Builder, inputs: Sequence[str],
+                  attrs: dict[str, Any]) -> Sequence[str] | None:
+        if builder.type(inputs[0]).dtype != "bool":
+            return None
+        numbers = builder.op("CAST", inputs[0], to="i32")
+        result = builder.op(op, numbers, **attrs)
+        # Of nothing i32 gives its lowest or highest value; bool False or True.
+        limit = builder.constant(np.asarray(0, np.int32))
+        return [builder.op("GREATER", result, limit)]
+
+    return decompose
+
+
 def _op(name: str, kernel: Kernel, doc: str, *, dtypes: tuple[str, ...] = FLOATS,
         steps: tuple[str, ...] = (), properties: tuple[str, ...] = ()) -> OpDef:
     return OpDef(name, ("x",), 1, (AXES, KEEPDIMS, NOOP), _infer(name), _reference(name, kernel),
                  properties=frozenset({"mergeable", "commutative", "associative",
                                        "rematerializable", "prologue", "epilogue", *properties}),
-                 family="row", dtypes=dtypes, doc=doc, decompose=_chain(*steps) if steps else None)
+                 family="row", dtypes=dtypes, doc=doc, decompose=_chain(*steps) if steps else (
+                     _through_integers(name) if "bool" in dtypes else None))
 
 
 OPDEFS = (
