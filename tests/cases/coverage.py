@@ -10,7 +10,7 @@ import ge2.launch_table as table
 from ge2.compiler.kernels import selector
 from ge2.compiler.kernels.metadata import KernelInfo, Variant
 from ge2.evidence.device import DeviceProfile
-from ge2.launch.record import LaunchRecord
+from ge2.launch.record import KernelSource, LaunchRecord
 
 from .problems import Case, cases_for
 
@@ -29,7 +29,7 @@ class Assigned:
 
 
 def assign(kernel: KernelInfo, device: DeviceProfile, *, cases: Sequence[Case] | None = None,
-           least: int = 6, most: int = 220) -> Assigned:
+           least: int = 6, most: int = 220, max_sources: int = 96) -> Assigned:
     """Return runs such that accepted cases are run once and each variant at least a few times.
 
     Args:
@@ -38,6 +38,8 @@ def assign(kernel: KernelInfo, device: DeviceProfile, *, cases: Sequence[Case] |
         cases: default: those of the kernel's op_type.
         least: runs per variant, where its guards accept as many cases.
         most: cases of the kernel beyond that; a spread-out choice of the accepted ones.
+        max_sources: once so many kernel sources are needed, cases that need another are passed
+            over: compiling takes far longer than running.
     """
     found = Assigned()
     variants = {v.id: v for v in kernel.variants}
@@ -45,12 +47,20 @@ def assign(kernel: KernelInfo, device: DeviceProfile, *, cases: Sequence[Case] |
     accepts: dict[str, list[Case]] = {variant_id: [] for variant_id in variants}
     chosen: set[tuple[int, str]] = set()
 
-    def add(case: Case, variant_id: str) -> None:
-        if (id(case), variant_id) not in chosen:
-            chosen.add((id(case), variant_id))
-            count[variant_id] += 1
-            variant = variants[variant_id]
-            found.runs.append((case, variant, table.bind(case.problem, variant, device)))
+    compiled: set[KernelSource] = set()
+
+    def add(case: Case, variant_id: str, *, limited: bool) -> None:
+        if (id(case), variant_id) in chosen:
+            return
+        variant = variants[variant_id]
+        records = table.bind(case.problem, variant, device)
+        needed = {record.kernel for record in records}
+        if limited and len(compiled | needed) > max(max_sources, len(compiled)):
+            return
+        compiled.update(needed)
+        chosen.add((id(case), variant_id))
+        count[variant_id] += 1
+        found.runs.append((case, variant, records))
 
     served: list[tuple[Case, list[str]]] = []
     for case in cases_for(kernel.op_type) if cases is None else cases:
@@ -62,12 +72,12 @@ def assign(kernel: KernelInfo, device: DeviceProfile, *, cases: Sequence[Case] |
             served.append((case, able))
     random.Random(0).shuffle(served)
     for case, able in served[:most]:
-        add(case, min(able, key=lambda i: count[i]))
+        add(case, min(able, key=lambda i: count[i]), limited=True)
     for variant_id, able_cases in accepts.items():
         step = max(1, len(able_cases) // least)
         for case in able_cases[::step]:
             if count[variant_id] < least:
-                add(case, variant_id)
+                add(case, variant_id, limited=False)
         if not able_cases:
             found.idle.append(variants[variant_id])
     return found
