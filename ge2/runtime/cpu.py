@@ -168,10 +168,22 @@ def _bind_one(name: str, wanted: TensorType, array: Array, bound: dict[str, int]
         raise ShapeMismatch(f"input {name!r} has the wrong rank", found=array.shape,
                             wanted=str(wanted))
     for extent, size in zip(wanted.shape, array.shape, strict=True):
-        if isinstance(extent, Dim) and len(symbols(extent)) == 1 and str(extent) not in bound:
-            (only,) = symbols(extent)
-            if str(extent) == only:
-                bound[only] = size
+        if isinstance(extent, Dim):
+            solved = _solve(extent, size)
+            if solved is not None:
+                bound.setdefault(*solved)
+
+
+def _solve(extent: Dim, size: int) -> tuple[str, int] | None:
+    """Return (symbol, value) where the extent is linear in one symbol and equals size."""
+    names = symbols(extent)
+    if len(names) != 1:
+        return None
+    (name,) = names
+    at_zero = evaluate(extent, {name: 0})
+    slope = evaluate(extent, {name: 1}) - at_zero
+    value = (size - at_zero) // slope if slope else -1
+    return (name, value) if evaluate(extent, {name: value}) == size else None
 
 
 def _run_step(step: _Step, values: Mapping[str, Array], bound: Mapping[str, int]) -> list[Array]:

@@ -39,8 +39,8 @@ from .opdef import Array, Arrays, Attrs, Builder, OpDef, Types, check_inputs, fi
 from .opdef import narrow as _narrow
 from .opdef import widen as _widen
 
-__all__ = ["OPS", "Builder", "OpDef", "evaluate", "expression", "full_attrs", "get", "infer",
-           "reference"]
+__all__ = ["OPS", "Builder", "OpDef", "dtype_of", "evaluate", "expression", "full_attrs", "get",
+           "infer", "reference"]
 
 OPS: dict[str, OpDef] = {
     op.name: op
@@ -103,7 +103,7 @@ def reference(op: str, arrays: Arrays, attrs: Attrs) -> list[Array]:
     """
     definition = get(op)
     full = fill_attrs(definition, attrs)
-    types = [None if a is None else TensorType(_dtype_of(a), a.shape) for a in arrays]
+    types = [None if a is None else TensorType(dtype_of(a), a.shape) for a in arrays]
     check_inputs(definition, types)
     return evaluate(definition, arrays, full, [t.dtype for t in definition.infer(types, full)])
 
@@ -128,7 +128,12 @@ def expression(op: str, attrs: Attrs, dtypes: Sequence[str]) -> Expr:
     return elementwise.expression_of(definition, fill_attrs(definition, attrs), dtypes)
 
 
-def _dtype_of(array: Array) -> str:
+def dtype_of(array: Array) -> str:
+    """Return the IR element type of an array.
+
+    Raises:
+        DtypeMismatch: ge2 has no such element type.
+    """
     name = _NAMES.get(array.dtype)
     if name is None:
         raise DtypeMismatch("unknown element type", found=array.dtype, wanted=", ".join(DTYPES))

@@ -1,0 +1,246 @@
+"""Random shapes, axes and broadcasting against NumPy: extents 0 and 1, negative axes, steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from ge2.compiler import opdefs
+from ge2.compiler.ir import Graph, TensorType, evaluate, symbol
+from ge2.compiler.ir.nodes import Node
+from ge2.compiler.passes.pipeline import optimize
+from ge2.contract import numpy_dtype
+from ge2.runtime.cpu import run_graph
+
+SHAPES = hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=5)
+SMALL = settings(max_examples=40, deadline=None)
+RNG = np.random.default_rng(3)
+
+
+def array(shape, dtype="f32"):
+    if dtype == "bool":
+        return RNG.integers(0, 2, shape).astype(bool)
+    if numpy_dtype(dtype).kind in "iu":
+        return RNG.integers(0 if dtype == "u8" else -9, 10, shape).astype(numpy_dtype(dtype))
+    return RNG.standard_normal(shape).astype(numpy_dtype(dtype))
+
+
+def run(op, arrays, **attrs):
+    """Return the first output, computed three ways that must agree: the reference, the inferred
+    type, and a one-node graph after all passes."""
+    results = opdefs.reference(op, arrays, attrs)
+    types = [TensorType(opdefs.dtype_of(a), a.shape) for a in arrays]
+    inferred = opdefs.infer(op, types, attrs)
+    for result, kind in zip(results, inferred, strict=True):
+        assert (opdefs.dtype_of(result), result.shape) == (kind.dtype, kind.shape)
+    graph = Graph()
+    for i, kind in enumerate(types):
+        graph.inputs.append(f"x{i}")
+        graph.types[f"x{i}"] = kind
+    graph.outputs = [f"y{i}" for i in range(len(results))]
+    graph.types.update(zip(graph.outputs, inferred, strict=True))
+    graph.nodes = [Node(op, "node", tuple(graph.inputs), tuple(graph.outputs), attrs)]
+    again = run_graph(optimize(graph).graph, dict(zip(graph.inputs, arrays, strict=True)))
+    for i, result in enumerate(results):
+        np.testing.assert_allclose(again[f"y{i}"].astype(result.dtype), result, rtol=2e-3,
+                                   atol=1e-5)
+    return results[0]
+
+
+@SMALL
+@given(hnp.mutually_broadcastable_shapes(num_shapes=2, max_dims=4, max_side=4, min_side=0),
+       st.sampled_from([("ADD", np.add), ("SUB", np.subtract), ("MUL", np.multiply),
+                        ("MAX", np.maximum), ("LESS", np.less), ("ATAN2", np.arctan2)]))
+def test_binary_operators_broadcast(shapes, pair):
+    op, function = pair
+    a, b = (array(shape) for shape in shapes.input_shapes)
+    np.testing.assert_allclose(run(op, [a, b]), function(a, b), rtol=1e-6)
+
+
+@SMALL
+@given(SHAPES, st.data())
+def test_where_broadcasts(shape, data):
+    cut = data.draw(st.integers(0, len(shape)))
+    c, x, y = array(shape[cut:], "bool"), array(shape), array((1,) * len(shape))
+    np.testing.assert_array_equal(run("WHERE", [c, x, y]), np.where(c, x, y))
+
+
+@SMALL
+@given(SHAPES, st.data(), st.booleans())
+def test_reductions_over_any_axes(shape, data, keepdims):
+    rank = len(shape)
+    axes = data.draw(st.lists(st.integers(-rank, rank - 1), min_size=1, max_size=rank,
+                              unique_by=lambda axis: axis % rank))
+    x = array(shape)
+    attrs = {"axes": axes, "keepdims": keepdims}
+    for op, function in (("REDUCE_SUM", np.sum), ("REDUCE_PROD", np.prod)):
+        wanted = function(x.astype("f8"), axis=tuple(axes), keepdims=keepdims)
+        np.testing.assert_allclose(run(op, [x], **attrs), wanted, rtol=1e-4, atol=1e-5)
+    wanted = np.max(x, axis=tuple(axes), keepdims=keepdims, initial=-np.inf)
+    np.testing.assert_array_equal(run("REDUCE_MAX", [x], **attrs), wanted)
+
+
+@SMALL
+@given(SHAPES, st.data())
+def test_slices_are_numpy_slices(shape, data):
+    axes = data.draw(st.lists(st.integers(0, len(shape) - 1), unique=True))
+    slices = [data.draw(st.tuples(st.integers(-7, 7), st.integers(-7, 7),
+                                  st.sampled_from([1, 2, 3, -1, -2]))) for _ in axes]
+    x = array(shape)
+    index = [slice(None)] * len(shape)
+    for axis, (start, end, step) in zip(axes, slices, strict=True):
+        # ONNX counts a negative end of a negative step from the end, and clamps it to -1.
+        stop = end + shape[axis] if end < 0 else end
+        index[axis] = slice(start, None if stop < 0 and step < 0 else max(stop, 0), step)
+    got = run("SLICE", [x], axes=axes, starts=[s[0] for s in slices], ends=[s[1] for s in slices],
+              steps=[s[2] for s in slices])
+    np.testing.assert_array_equal(got, x[tuple(index)])
+
+
+@SMALL
+@given(SHAPES, st.data())
+def test_movement_operators(shape, data):
+    rank = len(shape)
+    x = array(shape, data.draw(st.sampled_from(["f32", "f16", "i64", "u8", "bool"])))
+    perm = data.draw(st.permutations(range(rank)))
+    np.testing.assert_array_equal(run("TRANSPOSE", [x], perm=perm), x.transpose(perm))
+    axis = data.draw(st.integers(-rank, rank - 1))
+    np.testing.assert_array_equal(run("FLIP", [x], axes=[axis]), np.flip(x, axis))
+    np.testing.assert_array_equal(run("CONCAT", [x, x, x], axis=axis),
+                                  np.concatenate([x, x, x], axis))
+    repeats = data.draw(st.lists(st.integers(0, 3), min_size=rank, max_size=rank))
+    np.testing.assert_array_equal(run("TILE", [x], repeats=repeats), np.tile(x, repeats))
+    np.testing.assert_array_equal(run("EXPAND", [x], shape=[2, *(1,) * rank]),
+                                  np.broadcast_to(x, (2, *shape)))
+    new = data.draw(st.integers(-rank - 1, rank))
+    np.testing.assert_array_equal(run("UNSQUEEZE", [x], axes=[new]), np.expand_dims(x, new))
+
+
+@SMALL
+@given(SHAPES, st.data())
+def test_pads_are_numpy_pads(shape, data):
+    x = array(shape)
+    pads = [(data.draw(st.integers(0, 4)), data.draw(st.integers(0, 4))) for _ in shape]
+    flat = [p[0] for p in pads] + [p[1] for p in pads]
+    np.testing.assert_array_equal(run("PAD", [x], pads=flat, value=1.5),
+                                  np.pad(x, pads, constant_values=1.5))
+    if 0 not in shape:
+        for mode in ("reflect", "edge", "wrap"):
+            np.testing.assert_array_equal(run("PAD", [x], pads=flat, mode=mode),
+                                          np.pad(x, pads, mode=mode))
+
+
+@SMALL
+@given(hnp.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=5), st.data())
+def test_gathers_and_scatters(shape, data):
+    rank = len(shape)
+    axis = data.draw(st.integers(-rank, rank - 1))
+    n = shape[axis]
+    x = array(shape)
+    places = RNG.integers(-n, n, data.draw(hnp.array_shapes(max_dims=2, min_side=0, max_side=4)))
+    np.testing.assert_array_equal(run("GATHER", [x, places], axis=axis),
+                                  np.take(x, places, axis=axis))
+    along = RNG.integers(-n, n, shape)
+    np.testing.assert_array_equal(run("GATHER_ELEMENTS", [x, along], axis=axis),
+                                  np.take_along_axis(x, along % n, axis))
+    updates = array(shape)
+    for reduction in ("none", "add", "max", "mul"):
+        wanted = x.copy()
+        for at in np.ndindex(*shape):
+            target = list(at)
+            target[axis] = along[at]
+            old, new = wanted[tuple(target)], updates[at]
+            wanted[tuple(target)] = {"none": new, "add": old + new, "max": max(old, new),
+                                     "mul": old * new}[reduction]
+        got = run("SCATTER_ELEMENTS", [x, along, updates], axis=axis, reduction=reduction)
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+@SMALL
+@given(hnp.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=6), st.data(), st.booleans())
+def test_order_operators(shape, data, largest):
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    x = RNG.integers(0, 4, shape).astype("f4")  # with ties
+    x[RNG.random(shape) < 0.1] = np.nan
+    k = data.draw(st.integers(0, shape[axis]))
+    got = run("TOPK", [x], k=k, axis=axis, largest=largest)
+    ordered = np.sort(x, axis=axis)
+    ordered = np.flip(ordered, axis) if largest else ordered
+    np.testing.assert_array_equal(got, np.take(ordered, range(k), axis))
+    np.testing.assert_array_equal(run("ARGMAX", [x], axis=axis, keepdims=False),
+                                  np.argmax(x, axis))
+    np.testing.assert_array_equal(run("CUMSUM", [np.nan_to_num(x)], axis=axis),
+                                  np.cumsum(np.nan_to_num(x), axis))
+
+
+@SMALL
+@given(st.data())
+def test_matmul_broadcasts_batches(data):
+    m, k, n = (data.draw(st.integers(0, 5)) for _ in range(3))
+    shapes = data.draw(hnp.mutually_broadcastable_shapes(num_shapes=2, max_dims=2, max_side=3))
+    a, b = (array((*batch, *tail)) for batch, tail in zip(shapes.input_shapes, [(m, k), (k, n)],
+                                                          strict=True))
+    np.testing.assert_allclose(run("MATMUL", [a, b]), a.astype("f8") @ b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("equation", [
+    "ij,jk->ik", "bij,bjk->bik", "bij,jk->bik", "i,i->", "i,j->ij", "ij->ji", "ii->i", "ii->",
+    "...ij,...jk->...ik", "bhqd,bhkd->bhqk", "ab,bc,cd->ad", "aij,ij->a", "ij,ij->ij", "abc->b"])
+def test_einsum_equations(equation):
+    sizes = dict(zip("abcdhijkq", (2, 3, 4, 5, 2, 3, 3, 4, 5), strict=True))
+    terms = equation.split("->")[0].split(",")
+    arrays = [array((*((2, 3) if "..." in term else ()),
+                     *(sizes[c] for c in term.replace("...", "")))) for term in terms]
+    np.testing.assert_allclose(run("EINSUM", arrays, equation=equation),
+                               np.einsum(equation, *(a.astype("f8") for a in arrays)),
+                               rtol=1e-4, atol=1e-5)
+
+
+B = symbol("B")
+
+
+@pytest.mark.parametrize(("op", "shapes", "attrs"), [
+    ("SPLIT", [(B, 6)], {"axis": 1, "num_outputs": 3}),
+    ("SPLIT", [(B * 2, 6)], {"axis": 0, "split": [B, B]}),
+    ("PAD", [(B, 6)], {"pads": [1, 0, 2, 0]}),
+    ("TILE", [(B, 6)], {"repeats": [2, 1]}),
+    ("GROUP_NORM", [(B, 4, B), (4,), (4,)], {"num_groups": 2}),
+    ("ATTENTION", [(B, 4, B, 8), (B, 2, B, 8), (B, 2, B, 6)], {"is_causal": True}),
+    ("ATTENTION", [(B, B, 32), (B, 7, 16), (B, 7, 16)], {"q_num_heads": 4, "kv_num_heads": 2}),
+    ("ROTARY", [(B, B, 16), (9, 4), (9, 4), (B, B)], {"num_heads": 2}),
+    ("EINSUM", [(B, 4, 5), (B, 5, 6)], {"equation": "bij,bjk->bik"}),
+    ("DEPTH_TO_SPACE", [(B, 8, B, 3)], {"blocksize": 2}),
+    ("GLOBAL_AVG_POOL", [(B, 8, B, 3)], {}),
+    ("CONV1D", [(B, 4, B * 4), (6, 2, 3)], {"group": 2, "strides": [2], "pads": [1, 1]}),
+    ("CONV_TRANSPOSE", [(B, 4, B, 5), (4, 3, 3, 3)], {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    ("LSTM", [(5, B, 3), (1, 16, 3), (1, 16, 4)], {"hidden_size": 4}),
+    ("ONE_HOT", [(B,), (2,)], {"depth": 5}),
+    ("BATCH_NORM", [(B, 3, B), (3,), (3,), (3,), (3,)], {}),
+    ("FLATTEN", [(B, 3, B)], {"axis": 2}),
+    ("RESIZE", [(B, 3, B, B)], {"scales": [1, 1, 2, 2]}),
+])
+@pytest.mark.parametrize("size", [1, 4])
+def test_symbolic_graphs_optimize_and_run_at_any_size(op, shapes, attrs, size):
+    """Inference and composition on symbols give what the concrete shapes give."""
+    dtypes = {"ROTARY": ["f32", "f32", "f32", "i64"], "ONE_HOT": ["i64", "f32"]}
+    kinds = [TensorType(d, s) for d, s in zip(dtypes.get(op, ["f32"] * 9), shapes, strict=False)]
+    outs = opdefs.infer(op, kinds, attrs)
+    arrays = []
+    for kind in kinds:
+        shape = kind.concrete({"B": size}).shape
+        values = RNG.integers(0, 4, shape) if kind.dtype == "i64" else np.abs(array(shape))
+        arrays.append(values.astype(numpy_dtype(kind.dtype)))
+    names = [f"x{i}" for i in range(len(kinds))]
+    made = [f"y{i}" for i in range(len(outs))]
+    graph = Graph(inputs=names, outputs=made, types={
+        **dict(zip(names, kinds, strict=True)), **dict(zip(made, outs, strict=True))})
+    graph.nodes = [Node(op, "node", tuple(names), tuple(made), attrs)]
+    got = run_graph(optimize(graph).graph, dict(zip(names, arrays, strict=True)))
+    concrete = {k: tuple(evaluate(e, {"B": size}) for e in v) if isinstance(v, list) and any(
+        not isinstance(e, (int, float)) for e in v) else v for k, v in attrs.items()}
+    for name, wanted in zip(made, opdefs.reference(op, arrays, concrete), strict=True):
+        assert got[name].shape == wanted.shape
+        np.testing.assert_allclose(got[name], wanted, rtol=1e-3, atol=1e-5)
