@@ -108,18 +108,19 @@ def _outcome(future: Future[Compiled]) -> Compiled | CompileFailed:
 
 def _settle(mine: Sequence[KernelSource], arch: str, seconds: float | None) -> None:
     """Give each future of `mine` its result or its error; failures may be tried again later."""
+    interrupted = CompileFailed("compiling was interrupted")
+    outcomes: Sequence[Compiled | Exception] = [interrupted] * len(mine)
     try:
-        outcomes: Sequence[Compiled | BaseException] = _compile_batch(mine, arch, seconds)
-    except BaseException as error:
+        outcomes = _compile_batch(mine, arch, seconds)
+    except Exception as error:
         outcomes = [error] * len(mine)
-        if not isinstance(error, Exception):
-            _release(mine, arch, outcomes)
-            raise
-    _release(mine, arch, outcomes)
+    finally:
+        # Also on Ctrl-C: other threads may be waiting for these.
+        _release(mine, arch, outcomes)
 
 
 def _release(mine: Sequence[KernelSource], arch: str,
-             outcomes: Sequence[Compiled | BaseException]) -> None:
+             outcomes: Sequence[Compiled | Exception]) -> None:
     with _table.lock:
         for source, outcome in zip(mine, outcomes, strict=True):
             if isinstance(outcome, Compiled):
@@ -129,7 +130,7 @@ def _release(mine: Sequence[KernelSource], arch: str,
 
 
 def _compile_batch(mine: Sequence[KernelSource], arch: str,
-                   seconds: float | None) -> list[Compiled | BaseException]:
+                   seconds: float | None) -> list[Compiled | Exception]:
     cache = disk_cache.default_cache()
     requests = _requests(mine, arch, cache)
     results: list[Result | None] = [_from_cache(request, cache) for request in requests]
@@ -213,7 +214,7 @@ def _jobs() -> int:
 
 
 def _finish(source: KernelSource, request: Request,
-            result: Result | None) -> Compiled | BaseException:
+            result: Result | None) -> Compiled | Exception:
     assert result is not None
     if result.meta is None:
         return _failure(source, request, result.log)

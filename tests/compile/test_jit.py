@@ -164,6 +164,19 @@ def test_threads_that_want_the_same_kernel_share_one_compile(
     assert len(found) == 8 and len(compiles) == 1
 
 
+def test_an_interrupt_leaves_nobody_waiting(
+        folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(nvrtc, "compile_text", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            jit.compile([source(folder)], "sm_80")
+    assert jit._table.futures == {}
+    assert jit.compile([source(folder)], "sm_80")
+
+
 def test_many_kernels_are_compiled_by_workers(folder: Path, compiles: list[str]) -> None:
     wanted = [source(folder, n) for n in range(4)]
     found = jit.compile(wanted, "sm_80")
