@@ -32,7 +32,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "explain": ("explain", "explain", "Show what the compiler does with a model, and why."),
     "check": ("check", "check", "Validate model files; needs no GPU."),
     "ops": ("ops", "ops", "List the operators that model files may use."),
-    "kernels": ("kernels", "kernels", "List, show, render, compile or emulate kernels."),
+    "kernels": ("kernels", "kernels", "Look at kernels, compile, emulate, compare and write them."),
     "doctor": ("doctor", "doctor", "Examine the environment and say what to mend."),
     "cache": ("cache", "cache", "Look after the cache of compiled kernels."),
     "env": ("env", "env", "List every GE2_* variable, its value and its source."),

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import CompileFailed, Invalid, KernelSpecError, NoKernelError
+from ..errors import CompileFailed
+from .kernel_lookup import (
+    arch_option,
+    choose_example,
+    describe,
+    find_kernel,
+    fitting_problems,
+    sources_of,
+)
+from .kernel_tools import bench, diff, emulate, new, profile
 from .output import Report, bad, good, report_options
 
 if TYPE_CHECKING:
-    from ..compiler.kernels.metadata import KernelInfo, Variant
+    from ..compiler.kernels.metadata import KernelInfo
     from ..launch.record import KernelSource
-    from ..problem import Problem
-
-DEFAULT_ARCH = "sm_90a"
-_arch_option = click.option("--arch", default=DEFAULT_ARCH, show_default=True, metavar="SM",
-                            help="Architecture to bind and compile for; no GPU is needed.")
-
 
 @click.group()
 def kernels() -> None:
-    """List, show, render, compile or emulate kernels.
+    """Look at kernels, compile, emulate, compare and write them.
 
     NAME is a kernel ("gemm_bias_act_f32_tiled") or one variant of it ("...[BM=64,BN=64]").
     """
@@ -64,7 +66,7 @@ def show(name: str, json_target: str | None, quiet: bool, verbose: bool) -> None
     from ..compiler.kernels import source
 
     report = Report(json_target, quiet=quiet, verbose=verbose)
-    kernel, variants = _find(name)
+    kernel, variants = find_kernel(name)
     report.data = _as_dict(kernel)
     report.line(f"{kernel.name}: {kernel.summary}")
     rows = {
@@ -88,7 +90,7 @@ def show(name: str, json_target: str | None, quiet: bool, verbose: bool) -> None
 
 @kernels.command()
 @click.argument("name")
-@_arch_option
+@arch_option
 @click.option("--example", type=click.IntRange(min=0), default=0, show_default=True,
               help="Which of the launch rule's example problems to bind.")
 @report_options
@@ -98,10 +100,10 @@ def render(name: str, arch: str, example: int, json_target: str | None, quiet: b
     from ..compiler.kernels import source
 
     report = Report(json_target, quiet=quiet, verbose=verbose)
-    _, variants = _find(name)
-    variant, problem = _example(variants, arch, example)
-    report.message(f"{variant.id} for {_shapes(problem)}")
-    texts = {s.entry: source.render(s) for s in _sources(variant, problem, arch)}
+    _, variants = find_kernel(name)
+    variant, problem = choose_example(variants, arch, example)
+    report.message(f"{variant.id} for {describe(problem)}")
+    texts = {s.entry: source.render(s) for s in sources_of(variant, problem, arch)}
     for text in texts.values():
         report.line(text)
     report.data = {"variant": variant.id, "arch": arch, "sources": texts}
@@ -110,7 +112,7 @@ def render(name: str, arch: str, example: int, json_target: str | None, quiet: b
 
 @kernels.command("compile")
 @click.argument("names", nargs=-1, metavar="[NAME...]")
-@_arch_option
+@arch_option
 @click.option("--all", "everything", is_flag=True, help="Compile every kernel.")
 @report_options
 def compile_(names: tuple[str, ...], arch: str, everything: bool, json_target: str | None,
@@ -128,9 +130,9 @@ def compile_(names: tuple[str, ...], arch: str, everything: bool, json_target: s
     wanted = names or tuple(k.name for k in registry.all_kernels() if k.runs_on(arch))
     sources: dict[KernelSource, str] = {}
     for name in wanted:
-        for variant in _find(name)[1]:
-            for problem in _fitting(variant, arch):
-                for item in _sources(variant, problem, arch):
+        for variant in find_kernel(name)[1]:
+            for problem in fitting_problems(variant, arch):
+                for item in sources_of(variant, problem, arch):
                     sources.setdefault(item, variant.id)
     report.message(f"compiling {len(sources)} sources for {arch} ...")
     start = time.perf_counter()
@@ -164,61 +166,8 @@ def compile_(names: tuple[str, ...], arch: str, everything: bool, json_target: s
     return 1 if failed else 0
 
 
-def _find(name: str) -> tuple[KernelInfo, tuple[Variant, ...]]:
-    """Return a kernel and its variants, or the one variant that is named."""
-    from ..compiler.kernels import registry
-
-    if "[" in name:
-        variant = registry.variant(name)
-        return variant.kernel, (variant,)
-    kernel = registry.get(name.rsplit("/", 1)[-1])
-    return kernel, kernel.variants
-
-
-def _fitting(variant: Variant, arch: str) -> Iterator[Problem]:
-    """Yield the rule's example problems that the variant serves on an architecture."""
-    from ..compiler.kernels import selector
-    from ..evidence.device import profile_for
-    from ..launch.rule import LAUNCH_RULES
-
-    if not variant.kernel.runs_on(arch):
-        return
-    for problem in LAUNCH_RULES[variant.kernel.launch].examples(variant):
-        try:
-            ranked = selector.select(problem, profile_for(arch), kernels=[variant.kernel])
-        except NoKernelError:
-            continue
-        if any(r.variant_id == variant.id and not r.reasons for r in ranked.reports):
-            yield problem
-
-
-def _example(variants: Iterable[Variant], arch: str, number: int) -> tuple[Variant, Problem]:
-    tried = ""
-    for variant in variants:
-        tried = variant.id
-        problems = list(_fitting(variant, arch))
-        if problems and number >= len(problems):
-            raise Invalid("there is no such example", argument="example", found=number,
-                          wanted=f"0 to {len(problems) - 1}")
-        if problems:
-            return variant, problems[number]
-    raise KernelSpecError(f"{tried} serves no example problem on {arch}",
-                          hint="ge2 kernels show NAME lists its architectures and guards")
-
-
-def _sources(variant: Variant, problem: Problem, arch: str) -> list[KernelSource]:
-    from .. import launch_table
-    from ..evidence.device import profile_for
-
-    return list(dict.fromkeys(
-        r.kernel for r in launch_table.bind(problem, variant, profile_for(arch))))
-
-
-def _shapes(problem: Problem) -> str:
-    def text(specs: Iterable[Any]) -> str:
-        return ", ".join(f"{s.dtype}{list(s.shape)}" if s else "-" for s in specs)
-
-    return f"{problem.op_type}: {text(problem.inputs)} -> {text(problem.outputs)}"
+for _command in (emulate, bench, diff, new, profile):
+    kernels.add_command(_command)
 
 
 def _guards(guards: Any) -> str:

@@ -112,23 +112,27 @@ _REFERENCES: dict[str, Callable[[Problem, Inputs], list[Array]]] = {
 
 
 def random_inputs(problem: Problem, seed: int) -> list[Array | None]:
-    """Return seeded inputs of a problem: standard normal floats, small integers, valid indices."""
+    """Return seeded inputs of a problem: standard normal floats, small integers, valid indices.
+
+    Along an axis of stride 0 all elements are the same one.
+    """
     draw = np.random.default_rng(seed)
     arrays: list[Array | None] = []
     for slot, spec in enumerate(problem.inputs):
         if spec is None:
             arrays.append(None)
-        elif DTYPES[spec.dtype].kind == "float":
-            values = draw.standard_normal(spec.shape)
-            arrays.append(values.astype(numpy_dtype(spec.dtype)))
         else:
-            high = _index_limit(problem, slot)
-            arrays.append(draw.integers(0, high, spec.shape).astype(numpy_dtype(spec.dtype)))
+            distinct = tuple(n if stride else min(n, 1)
+                             for n, stride in zip(spec.shape, spec.strides, strict=True))
+            values = (draw.standard_normal(distinct) if DTYPES[spec.dtype].kind == "float"
+                      else draw.integers(0, _index_limit(problem, slot), distinct))
+            array = values.astype(numpy_dtype(spec.dtype))
+            arrays.append(np.broadcast_to(array, spec.shape))
     return arrays
 
 
 def _index_limit(problem: Problem, slot: int) -> int:
     table = problem.inputs[0]
     if problem.op_type == "GATHER" and slot == 1 and table is not None:
-        return max(table.shape[int(problem.attr_map["axis"])], 1)  # type: ignore[call-overload,no-any-return]
+        return max(table.shape[int(problem.attr_map["axis"])], 1)  # type: ignore[call-overload]
     return 2
