@@ -12,8 +12,8 @@ import ge2
 from ge2 import contract, launch_table, paths
 from ge2.compiler import opdefs
 from ge2.compiler.kernels import registry, selector, source
-from ge2.compiler.kernels.lower import gemm_epilogue
 from ge2.compiler.opdefs import elementwise
+from ge2.compiler.opdefs.gemm_epilogue import gemm_epilogue
 from ge2.compiler.plan import make_plan
 from ge2.contract import ActKind, Status
 from ge2.errors import ApiVersionMismatch
