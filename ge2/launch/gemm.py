@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from ..contract import DTYPES
 from ..errors import Unsupported
 from ..problem import Problem
-from .gemm_call import MAX_GRID_Z, GemmCall, gemm_call
+from .gemm_call import MAX_GRID_Z, GemmCall, Operand, gemm_call, wgmma_refusal
 from .gemm_examples import examples_for
-from .record import KernelSource, LaunchRecord
+from .record import KernelSource, LaunchRecord, TensorMapSpec
 from .rule import LaunchRule
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ..evidence.device import DeviceProfile
 
 ALIGNMENT_SLACK = 1024  # ge2::shared_memory() rounds its base up to this
+
+WGMMA_BK = 64
+WGMMA_SMEM = 232448  # the largest dynamic shared memory of a block on sm_90
 
 Classes = tuple[tuple[str, Any], ...]
 
@@ -75,10 +78,10 @@ class PlainRule:
         return examples_for(variant.kernel)
 
 
-def _key(call: GemmCall) -> _SourceKey:
+def _key(call: GemmCall, tensor_maps: bool = False) -> _SourceKey:
     return _SourceKey((call.a.dtype, call.b.dtype, call.y.dtype,
                        *((name, x.dtype, x.spread) for name, x in call.extras)),
-                      call.epilogue, call)
+                      call.epilogue, call, tensor_maps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,7 @@ class _SourceKey:
     dtypes: tuple[Any, ...]
     epilogue: Any
     call: GemmCall
+    tensor_maps: bool
 
     def __eq__(self, other: object) -> bool:
         return (isinstance(other, _SourceKey) and self.dtypes == other.dtypes
@@ -100,7 +104,7 @@ class _SourceKey:
 @lru_cache(maxsize=4096)
 def _source(variant: Variant, key: _SourceKey, classes: Classes) -> KernelSource:
     kernel = variant.kernel
-    context = {**key.call.context(), **dict(variant.params), **dict(classes)}
+    context = {**key.call.context(key.tensor_maps), **dict(variant.params), **dict(classes)}
     return KernelSource(kernel.template, tuple(sorted(context.items())), kernel.entries[0])
 
 
@@ -160,8 +164,88 @@ def _tensor_core_classes(variant: Variant, call: GemmCall, device: DeviceProfile
     return (("ASYNC", _cpp(asynchronous)), *_layout_classes(call, widths))
 
 
+@dataclass(frozen=True, slots=True)
+class WgmmaRule:
+    """Persistent blocks over the tiles of all matrices; operands and output by tensor map."""
+
+    def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
+        """Return the launch; see LaunchRule."""
+        call = gemm_call(problem)
+        if call.is_empty:
+            return []
+        refusal = wgmma_refusal(variant, call)
+        if refusal:
+            raise Unsupported(refusal, argument=variant.id, found=problem)
+        bm, bn = int(variant.param("BM")), int(variant.param("BN"))
+        consumers = 1 if variant.param("SCHEDULE") == "single" else 2
+        stages, smem = _wgmma_ring(bm, bn, consumers * 4 * int(variant.param("STORES")) * 2048)
+        args, relocs = call.pack_tensor_maps()
+        classes = (("STAGES", stages),
+                   ("K_MAJOR_A", _cpp(_is_k_major(call.a))),
+                   ("K_MAJOR_B", _cpp(_is_k_major(call.b))))
+        tiles = -(-call.m // bm) * -(-call.n // bn) * call.batches
+        return [
+            LaunchRecord(
+                kernel=_source(variant, _key(call, tensor_maps=True), classes),
+                grid=(min(tiles, device.sm_count), 1, 1),
+                block=(128 * (1 + consumers), 1, 1),
+                args=args,
+                relocs=relocs,
+                smem=smem,
+                tensor_maps=(_operand_map(0, call.a, call.m, call.k, bm, call.batch[2]),
+                             _operand_map(128, call.b, call.n, call.k, bn, call.batch[2]),
+                             _output_map(256, call)),
+            )
+        ]
+
+    def examples(self, variant: Variant) -> list[Problem]:
+        """Return problems for compile tests; see LaunchRule."""
+        return [p for p in examples_for(variant.kernel)
+                if not wgmma_refusal(variant, gemm_call(p))]
+
+
+def _wgmma_ring(bm: int, bn: int, store_bytes: int) -> tuple[int, int]:
+    """Return how many stages fit beside the store buffers, and the shared memory of a block."""
+    stage = (bm + bn) * WGMMA_BK * 2
+    stages = min(8, (WGMMA_SMEM - ALIGNMENT_SLACK - 256 - store_bytes) // stage)
+    return stages, stages * (stage + 16) + store_bytes + ALIGNMENT_SLACK
+
+
+def _is_k_major(operand: Operand) -> bool:
+    return operand.column == 1
+
+
+def _operand_map(offset: int, operand: Operand, extent: int, k: int, tile: int, batches: int
+                 ) -> TensorMapSpec:
+    """Return the map that a WgmmaTile loads through: boxes of 64 k or of 64 rows inside."""
+    k_major = _is_k_major(operand)
+    inner, outer = (k, extent) if k_major else (extent, k)
+    pitch = operand.row if k_major else operand.column
+    box = (WGMMA_BK, tile if k_major else WGMMA_BK, 1)
+    return _matrix_map(offset, operand, (inner, outer), pitch, batches, box)
+
+
+def _output_map(offset: int, call: GemmCall) -> TensorMapSpec:
+    return _matrix_map(offset, call.y, (call.n, call.m), call.y.row, call.batch[2], (64, 16, 1))
+
+
+def _matrix_map(offset: int, operand: Operand, extents: tuple[int, int], pitch: int, batches: int,
+                box: tuple[int, int, int]) -> TensorMapSpec:
+    itemsize = DTYPES[operand.dtype].itemsize
+    inner, outer = extents
+    # A stride that is never stepped along must still be one that the driver accepts.
+    if outer == 1 or pitch == 0:
+        pitch = -(-inner // 8) * 8
+    varies = operand.batch[2] != 0
+    batch_stride = operand.batch[2] if varies else pitch * outer
+    return TensorMapSpec(offset, operand.slot, 0, operand.dtype,
+                         (inner, outer, batches if varies else 1),
+                         (pitch * itemsize, batch_stride * itemsize), box, 128)
+
+
 RULES: Mapping[str, LaunchRule] = {
     "gemm": PlainRule(_simple_shape, _simple_classes),
     "gemm.tiled": PlainRule(_tiled_shape, _tiled_classes),
     "gemm.tensor_core": PlainRule(_tensor_core_shape, _tensor_core_classes),
+    "gemm.wgmma": WgmmaRule(),
 }

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,12 +16,15 @@ from ..errors import Invalid, Unsupported
 from ..problem import Problem, TensorSpec
 from .record import Reloc, args_checks, args_dtype
 
+if TYPE_CHECKING:
+    from ..compiler.kernels.metadata import Variant
+
 MAX_BATCH_AXES = 3
 MAX_GRID_Z = 65535
 
 OPERAND_DTYPE = args_dtype(("pointer", "u8"), ("row", "i8"), ("column", "i8"), ("batch", "i8", 3))
 OPERAND_WORDS = OPERAND_DTYPE.itemsize // 8
-HEAD_WORDS = 7
+MAP_WORDS = 3 * 16
 
 Values = tuple[int, ...]
 
@@ -48,9 +51,9 @@ class Operand:
     @property
     def spread(self) -> str:
         """The class of ge2::Spread that the strides say."""
-        if self.row:
-            return "FULL" if self.column else "PER_ROW"
-        return "PER_COLUMN" if self.column else "SCALAR"
+        if self.column == 0:
+            return "PER_ROW" if self.row else "SCALAR"
+        return ("FULL" if self.row else "PER_COLUMN") + ("_UNIT" if self.column == 1 else "")
 
     def vector(self, along_row: bool, choices: Sequence[int]) -> int:
         """Return the first of choices that fits the alignment, else 1.
@@ -102,29 +105,47 @@ class GemmCall:
         """Whether there is nothing to compute."""
         return self.m == 0 or self.n == 0 or self.batches == 0
 
+    def pack_tensor_maps(self) -> tuple[bytes, tuple[Reloc, ...]]:
+        """Return the Args bytes of a kernel that reads A and B and writes Y by tensor map."""
+        words = [0] * MAP_WORDS
+        words += (self.m, self.n, self.k, self.batches, *self.batch,
+                  int(self.a.batch[2] != 0), int(self.b.batch[2] != 0))
+        relocs = _append_operands(words, [operand for _, operand in self.extras])
+        words += [0] * (-len(words) % 8)
+        return struct.pack(f"<{len(words)}q", *words), relocs
+
     def pack(self) -> tuple[bytes, tuple[Reloc, ...]]:
         """Return the Args bytes that every plain GEMM kernel starts with, and its holes."""
         words = [self.m, self.n, self.k, self.batches, *self.batch]
-        relocs = []
-        for operand in self.operands:
-            relocs.append(Reloc(8 * len(words), operand.slot))
-            words += (0, operand.row, operand.column, *operand.batch)
-        return struct.pack(f"<{len(words)}q", *words), tuple(relocs)
+        relocs = _append_operands(words, self.operands)
+        return struct.pack(f"<{len(words)}q", *words), relocs
 
     @property
     def operands(self) -> tuple[Operand, ...]:
         """A, B, Y, then the extras: the order of Args."""
         return (self.a, self.b, self.y, *(operand for _, operand in self.extras))
 
-    def context(self) -> dict[str, Any]:
-        """Return what every GEMM template is rendered with beyond its own classes."""
+    def context(self, tensor_maps: bool = False) -> dict[str, Any]:
+        """Return what every GEMM template is rendered with beyond its own classes.
+
+        Args:
+            tensor_maps: the arguments are those of pack_tensor_maps.
+        """
         extras = tuple((name, x.dtype, x.spread) for name, x in self.extras)
         return {
             "TYPE_A": DTYPES[self.a.dtype].c_type,
             "TYPE_B": DTYPES[self.b.dtype].c_type,
             "TYPE_Y": DTYPES[self.y.dtype].c_type,
-            **_epilogue_context(self.epilogue, extras),
+            **_epilogue_context(self.epilogue, extras, tensor_maps, self.y.dtype),
         }
+
+
+def _append_operands(words: list[int], operands: Sequence[Operand]) -> tuple[Reloc, ...]:
+    relocs = []
+    for operand in operands:
+        relocs.append(Reloc(8 * len(words), operand.slot))
+        words += (0, operand.row, operand.column, *operand.batch)
+    return tuple(relocs)
 
 
 def plain_args_dtype(extras: Sequence[str] = ()) -> np.dtype[Any]:
@@ -134,16 +155,33 @@ def plain_args_dtype(extras: Sequence[str] = ()) -> np.dtype[Any]:
                       *((name, OPERAND_DTYPE) for name in ("a", "b", "y", *extras)))
 
 
+def tensor_map_args_dtype(extras: Sequence[str] = ()) -> np.dtype[Any]:
+    """Return the Args struct of a GEMM kernel with tensor maps; its size is a multiple of 64."""
+    words = MAP_WORDS + 9 + OPERAND_WORDS * len(extras)
+    tail = (("unused", "i8", -words % 8),) if words % 8 else ()
+    return args_dtype(("map_a", "u8", 16), ("map_b", "u8", 16), ("map_y", "u8", 16),
+                      ("m", "i8"), ("n", "i8"), ("k", "i8"), ("batches", "i8"),
+                      ("extents", "i8", MAX_BATCH_AXES), ("a_varies", "i8"), ("b_varies", "i8"),
+                      *((name, OPERAND_DTYPE) for name in extras), *tail)
+
+
 @lru_cache(maxsize=1024)
-def _epilogue_context(epilogue: ExprBundle, extras: tuple[tuple[str, str, str], ...]
-                      ) -> dict[str, Any]:
+def _epilogue_context(epilogue: ExprBundle, extras: tuple[tuple[str, str, str], ...],
+                      tensor_maps: bool, result: str) -> dict[str, Any]:
     names = ["acc"] + [f"{extra_name(i)}_value" for i in range(1, epilogue.n_inputs)]
     rendered = render_c(epilogue.outputs, names)
-    dtype = plain_args_dtype([name for name, _, _ in extras])
+    # Results of 16 bits are computed with the cheaper functions of <ge2/gemm/rounded_math.cuh>.
+    functions = f"ge2::rounded_{result}::" if result in ("f16", "bf16") else "ge2::"
+    lines = tuple(line.replace("ge2::", functions) for line in rendered.lines)
+    build = tensor_map_args_dtype if tensor_maps else plain_args_dtype
+    dtype = build([name for name, _, _ in extras])
+    assert dtype.fields is not None
+    unused = dtype.fields.get("unused")
     return {
         "ARGS_CHECKS": args_checks(dtype),
+        "PADDING": unused[0].itemsize // 8 if unused else 0,
         "EPILOGUE_INPUTS": tuple((n, DTYPES[d].c_type, spread) for n, d, spread in extras),
-        "EPILOGUE_LINES": rendered.lines,
+        "EPILOGUE_LINES": lines,
         "EPILOGUE_RESULT": rendered.results[0],
     }
 
@@ -188,6 +226,31 @@ def gemm_call(problem: Problem) -> GemmCall:
     named = zip((extra_name(slot - 1) for slot in slots), operands[3:], strict=True)
     return GemmCall(m, y.shape[-1], k, tuple(extent for extent, _ in padded),
                     operands[0], operands[1], operands[2], tuple(named), epilogue)
+
+
+def wgmma_refusal(variant: Variant, call: GemmCall) -> str:
+    """Return why a wgmma variant cannot serve a call; empty where it can."""
+    rows = int(variant.param("BM")) // (2 if variant.param("SCHEDULE") == "cooperative" else 1)
+    sums = rows * int(variant.param("BN")) // 128
+    if sums > 128 and any(x.spread.startswith("FULL") for _, x in call.extras):
+        return "no registers are left for an epilogue input of the output's shape"
+    return tma_refusal(call)
+
+
+def tma_refusal(call: GemmCall) -> str:
+    """Return why A, B or Y cannot be reached by tensor maps; empty where they can."""
+    if call.batch[0] * call.batch[1] != 1:
+        return "batch axes do not merge into one"
+    if call.k == 0:
+        return "a tensor map has no empty axis"
+    for name, x in (("A", call.a), ("B", call.b), ("Y", call.y)):
+        inner, outer = sorted((x.row, x.column), key=lambda stride: stride != 1)
+        if inner != 1 or (name == "Y" and x.column != 1):
+            return f"{name} has no axis of stride 1 along which it can be read"
+        step = 16 // DTYPES[x.dtype].itemsize
+        if x.align % 16 or outer % step or x.batch[2] % step or min(outer, x.batch[2]) < 0:
+            return f"{name} is not aligned to 16 bytes in every row"
+    return ""
 
 
 def _present(problem: Problem, slot: int) -> TensorSpec:

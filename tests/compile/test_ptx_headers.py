@@ -46,6 +46,7 @@ CALLS: dict[str, tuple[tuple[str, ...], str]] = {
     "mma": (FROM_80, "float d[4] = {f[0]}; unsigned a[4] = {u[0]}, b[2] = {u[1]}, h[2] = {u[2]};"
                      "mma_m16n8k16_f16(d, a, b); mma_m16n8k16_bf16(d, a, b);"
                      "mma_m16n8k8_f16(d, h, u[3]); mma_m16n8k8_tf32(d, a, b); f[0] = d[0];"),
+    "opaque": (ALL, "u[0] = opaque(i);"),
     "setmaxnreg": (HOPPER, "if (i) setmaxnreg_inc<240>(); else setmaxnreg_dec<24>();"),
     "stmatrix": (FROM_90, "unsigned r[4] = {u[0]}, q[2] = {u[1]}; stmatrix_x4(smem, r);"
                           "stmatrix_x4_trans(smem, r); stmatrix_x2(smem, q);"),

@@ -134,6 +134,13 @@ def gemm_tensor_core(problem: Problem, variant: Variant, device: DeviceProfile) 
     return "bf16 needs sm_80" if is_bf16 and not device.caps["bf16"] else ""
 
 
+def gemm_wgmma(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Tensor maps need a unit stride and 16-byte rows in A, B and Y."""
+    from ...launch.gemm_call import gemm_call, wgmma_refusal
+
+    return wgmma_refusal(variant, gemm_call(problem))
+
+
 CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "conv2d_size": refuse_conv,
     "elementwise_vec": elementwise_vec,
@@ -141,5 +148,6 @@ CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "row_resident": refuse_resident,
     "row_split": refuse_split,
     "gemm_tensor_core": gemm_tensor_core,
+    "gemm_wgmma": gemm_wgmma,
     "transpose_tiled": transpose_tiled,
 }

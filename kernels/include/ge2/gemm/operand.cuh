@@ -31,8 +31,8 @@ inline const T* matrix_of(const GemmOperand& operand, const long long (&extents)
 
 inline int lesser(int a, int b) { return a < b ? a : b; }
 
-// How an epilogue input varies over the output.
-enum class Spread { SCALAR, PER_COLUMN, PER_ROW, FULL };
+// How an epilogue input varies over the output; UNIT: neighbours in a row are neighbours in memory.
+enum class Spread { SCALAR, PER_ROW, PER_COLUMN, PER_COLUMN_UNIT, FULL, FULL_UNIT };
 
 inline float read_only(const float* p) { return __ldg(p); }
 inline double read_only(const double* p) { return __ldg(p); }
@@ -55,19 +55,28 @@ struct EpilogueInput {
           row(operand.row),
           column(operand.column) {}
 
-    // Broadcast inputs are read through the read-only path, so that repeated reads are merged. A
-    // full one may be the output itself, updated in place.
     compute_t<T> at(int r, int c) const {
-        if constexpr (SPREAD == Spread::SCALAR) {
-            return to_compute(read_only(matrix));
-        } else if constexpr (SPREAD == Spread::PER_COLUMN) {
-            return to_compute(read_only(matrix + c * column));
-        } else if constexpr (SPREAD == Spread::PER_ROW) {
-            return to_compute(read_only(matrix + r * row));
-        } else {
-            return to_compute(matrix[r * row + c * column]);
-        }
+        const T* p = matrix;
+        if constexpr (ROWS) p += r * row;
+        if constexpr (COLUMNS) p += UNIT ? c : c * column;
+        // A full input may be the output itself, updated in place: never by the read-only path.
+        if constexpr (ROWS && COLUMNS) return to_compute(*p);
+        return to_compute(read_only(p));
     }
+
+    // The same for a column that may lie behind the last one, where it is zero. A predicate costs
+    // fewer registers than an address of its own for each clamped column.
+    compute_t<T> until(int r, int c, int last_column) const {
+        if constexpr (!COLUMNS) return at(r, c);
+        return c <= last_column ? at(r, c) : compute_t<T>(0);
+    }
+
+private:
+    static constexpr bool UNIT =
+        SPREAD == Spread::PER_COLUMN_UNIT || SPREAD == Spread::FULL_UNIT;
+    static constexpr bool ROWS = SPREAD == Spread::PER_ROW || SPREAD == Spread::FULL ||
+                                 SPREAD == Spread::FULL_UNIT;
+    static constexpr bool COLUMNS = SPREAD != Spread::SCALAR && SPREAD != Spread::PER_ROW;
 };
 
 // Output tiles in an order that keeps the operands of neighbours in the L2 cache: eight rows of
