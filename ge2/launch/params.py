@@ -7,6 +7,7 @@ The layout is contract.params_dtype of the op_type's attribute schema. Expressio
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Hashable, Sequence
 from typing import Any, cast
 
@@ -28,6 +29,7 @@ from .schemas import KernelOp, kernel_op
 
 ABSENT = -1
 HEADER_BYTES = HEADER_DTYPE.itemsize
+_HEADER = struct.Struct("<4I")
 
 
 def encode_params(problem: Problem, *, workspace: int = 0, workspace_size: int = 0,
@@ -98,7 +100,7 @@ def check_header(address: int, n_buffers: int) -> tuple[int, int, int]:
     if address <= 0:
         raise Invalid("the call needs a params block", argument="params", found="a null address",
                       wanted="the host address of a params block as last buffer")
-    size, version, n_in, n_out = (int(v) for v in _read(address, HEADER_DTYPE))
+    size, version, n_in, n_out = _HEADER.unpack(ctypes.string_at(address, HEADER_BYTES))
     if version != GE2_API_VERSION:
         raise ApiVersionMismatch("the params block has another contract version",
                                  argument="params.api_version", found=version,

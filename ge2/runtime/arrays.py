@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from ..contract import DTYPES, dtype_name, numpy_dtype
+from .. import contract
+from ..contract import DTYPES, numpy_dtype
 from ..errors import DtypeMismatch, Invalid
 from ..problem import TensorSpec
 
 MAX_ALIGN = 16
+
+dtype_name = lru_cache(contract.dtype_name)
 
 
 @dataclass(frozen=True, slots=True)

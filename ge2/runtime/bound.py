@@ -21,6 +21,7 @@ class BoundPlan:
         plan, device: what runs where.
         steps_of: the step of each launch.
         uses: root -> launches whose arguments hold its address.
+        external: the roots of inputs and outputs; the others never move in a lease.
         leases: what calls run in.
     """
 
@@ -28,6 +29,7 @@ class BoundPlan:
     device: Device
     steps_of: list[Step]
     uses: list[list[int]]
+    external: list[int]
     leases: LeasePool
 
     def launch(self, lease: Lease, bases: list[int], stream: int) -> None:
@@ -64,8 +66,9 @@ class BoundPlan:
     def _repoint(self, lease: Lease, bases: list[int]) -> list[int]:
         """Patch the launches whose addresses moved since the lease's last call; return them."""
         moved: dict[int, None] = {}
-        for root, (old, new) in enumerate(zip(lease.bases, bases, strict=True)):
-            if old != new:
+        before = lease.bases
+        for root in self.external if lease.patched else range(len(bases)):
+            if before[root] != bases[root]:
                 moved.update(dict.fromkeys(self.uses[root]))
         semaphores = lease.semaphores.address if lease.semaphores else 0
         for launch in moved:
@@ -74,7 +77,7 @@ class BoundPlan:
                          for ref in step.buffers]
             workspace = bases[step.workspace.root] if step.workspace else 0
             lease.units[launch].args.patch(addresses, workspace, semaphores + step.semaphores)
-        lease.bases = bases
+        lease.bases, lease.patched = bases, True
         return sorted(moved)
 
     def _launch_one_by_one(self, lease: Lease, stream: int) -> None:
@@ -111,4 +114,6 @@ def bind_plan(plan: Plan, device: Device) -> BoundPlan:
         refs = {ref.root for ref in (*step.buffers, step.workspace) if ref is not None}
         for root in refs:
             uses[root].append(launch)
-    return BoundPlan(plan, device, steps_of, uses, LeasePool(lambda: make_lease(plan, device)))
+    external = [i for i, root in enumerate(plan.roots) if root.kind in ("input", "output")]
+    return BoundPlan(plan, device, steps_of, uses, external,
+                     LeasePool(lambda: make_lease(plan, device)))

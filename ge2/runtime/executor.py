@@ -295,6 +295,8 @@ class Executable:
 
     def _place_memory(self, call: _Call) -> None:
         lease = call.lease
+        if lease.patched:
+            return
         for index, root in enumerate(call.bound.plan.roots):
             if root.kind == "constant":
                 call.bases[index] = self._constants[root.name].address

@@ -33,7 +33,7 @@ from ..errors import (
     Unsupported,
 )
 from ..launch.check import check_pointers, check_problem
-from ..launch.params import check_header, decode_params
+from ..launch.params import HEADER_BYTES, check_header, decode_params
 from ..launch.record import LaunchRecord
 from ..launch.schemas import kernel_op
 from ..problem import Problem
@@ -46,6 +46,7 @@ logger = logging.getLogger(__name__)
 CALLS_KEPT = 1024
 POINTERS_KEPT = 4096
 _TRAILER = struct.Struct("<QQQ")
+_HEADER = struct.Struct("<4I")
 _NO_SCRATCH = bytes(TRAILER_DTYPE.itemsize)
 
 
@@ -60,6 +61,41 @@ class _Call:
     used: tuple[bool, ...]
     slots: tuple[int, ...] | None
     known: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _ThreadState:
+    """What one thread keeps of a launcher.
+
+    Attributes:
+        calls: bound calls by block bytes, alignment, device and registry generation.
+        views: address -> (header there, its bytes when checked, whole block there).
+    """
+
+    calls: OrderedDict[Any, _Call] = field(default_factory=OrderedDict)
+    views: dict[int, tuple[memoryview, bytes, memoryview]] = field(default_factory=dict)
+
+    def read(self, address: int, n_buffers: int) -> bytes:
+        """Return the params block at an address.
+
+        Views of addresses seen before save the ctypes call; the header is compared each time, so
+        that no more is read than the block that is there now says it has.
+
+        Raises:
+            Invalid, ApiVersionMismatch: there is no block for n_buffers buffers.
+        """
+        known = self.views.get(address)
+        if known is not None and known[0].tobytes() == known[1]:
+            counts = _HEADER.unpack(known[1])
+            if counts[2] + counts[3] == n_buffers:
+                return known[2].tobytes()
+        size, _, _ = check_header(address, n_buffers)
+        if len(self.views) >= POINTERS_KEPT:
+            self.views.clear()
+        header = memoryview((ctypes.c_char * HEADER_BYTES).from_address(address)).cast("B")
+        body = memoryview((ctypes.c_char * size).from_address(address)).cast("B")
+        self.views[address] = (header, header.tobytes(), body)
+        return body.tobytes()
 
 
 class PlainLauncher:
@@ -90,13 +126,16 @@ class PlainLauncher:
         if len(bufs) != n or n < 2:
             raise Invalid("n does not count the buffers", argument="n", found=n,
                           wanted=f"{len(bufs)}: inputs, outputs and the params block")
-        device = self._device or _current_device()
+        device = self._device
+        inside = False  # a device given by the caller is made current for the launch
+        if device is None:
+            device, inside = _current_device()
+        state = self._state()
         address = bufs[-1]
-        size, _, _ = check_header(address, n - 1)
-        block = ctypes.string_at(address, size)
+        block = state.read(address, n - 1)
         aligns = _aligns(bufs, n)
         key = (block[:-_TRAILER.size], aligns, device.index, registry.generation())
-        calls = self._calls()
+        calls = state.calls
         call = calls.get(key)
         if call is None:
             with device.active():
@@ -110,13 +149,13 @@ class PlainLauncher:
             bufs = [bufs[slot] if slot >= 0 else 0 for slot in call.slots]
         _check_owner(call, bufs, device)
         if call.units:
-            _run(call, bufs, block[-_TRAILER.size:], stream, device)
+            _run(call, bufs, block[-_TRAILER.size:], stream, device, inside)
 
-    def _calls(self) -> OrderedDict[Any, _Call]:
-        calls: OrderedDict[Any, _Call] | None = getattr(self._thread, "calls", None)
-        if calls is None:
-            calls = self._thread.calls = OrderedDict()
-        return calls
+    def _state(self) -> _ThreadState:
+        state: _ThreadState | None = getattr(self._thread, "state", None)
+        if state is None:
+            state = self._thread.state = _ThreadState()
+        return state
 
     def _bind(self, address: int, n: int, aligns: Sequence[int], device: Device) -> _Call:
         problem, _ = decode_params(address, self.kernel.op_type, n - 1, aligns)
@@ -197,9 +236,21 @@ def _aligns(bufs: Sequence[int], n: int) -> tuple[int, ...]:
     return tuple(min(16, address & -address) if address else 16 for address in bufs[:n - 1])
 
 
-def _current_device() -> Device:
+_by_context: dict[int, Device] = {}
+
+
+def _current_device() -> tuple[Device, bool]:
+    """Return the thread's current device and whether its primary context is the current one."""
+    context = driver.current_context()
+    device = _by_context.get(context)
+    if device is not None:
+        return device, True
     index = driver.current_device()
-    return cuda_device(default_index() if index is None else index)
+    device = cuda_device(default_index() if index is None else index)
+    inside = context == int(driver.primary_context(device.index))
+    if inside:
+        _by_context[context] = device
+    return device, inside
 
 
 def _check_owner(call: _Call, bufs: Sequence[int], device: Device) -> None:
@@ -218,11 +269,15 @@ def _check_owner(call: _Call, bufs: Sequence[int], device: Device) -> None:
         known.add(address)
 
 
-def _run(call: _Call, bufs: Sequence[int], trailer: bytes, stream: int, device: Device) -> None:
+def _run(call: _Call, bufs: Sequence[int], trailer: bytes, stream: int, device: Device,
+         inside: bool) -> None:
+    if not inside:
+        with device.active():
+            _run(call, bufs, trailer, stream, device, True)
+        return
     workspace, semaphores = 0, 0
     if call.workspace or call.semaphores:
         workspace, semaphores = _scratch(call, trailer, stream, device)
-    previous = driver.enter_device(device.index) if device.kind == "cuda" else None
     try:
         for unit in call.units:
             unit.args.patch(bufs, workspace, semaphores)
@@ -230,8 +285,6 @@ def _run(call: _Call, bufs: Sequence[int], trailer: bytes, stream: int, device: 
     except LaunchFailed:
         SCRATCH.forget(device, stream)
         raise
-    finally:
-        driver.leave_device(previous)
 
 
 def _scratch(call: _Call, trailer: bytes, stream: int, device: Device) -> tuple[int, int]:

@@ -31,6 +31,7 @@ class Lease:
         owned: roots that have memory of their own (host inputs, host outputs, staged inputs;
             with the emulator every root).
         bases: the address of every root that the units are patched with; 0 before the first call.
+        patched: whether there was a first call.
         graph: built at the first launch.
         event: recorded after the last launch; 0 for a lease that is used once.
         stream: of the last launch.
@@ -42,6 +43,7 @@ class Lease:
     semaphores: Allocation | None = None
     owned: dict[int, Allocation] = field(default_factory=dict)
     bases: list[int] = field(default_factory=list)
+    patched: bool = False
     graph: KernelGraph | None = None
     event: int = 0
     stream: int | None = None

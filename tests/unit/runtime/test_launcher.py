@@ -161,6 +161,18 @@ def test_a_second_call_with_other_addresses_binds_nothing_again() -> None:
     assert len({args for _, args, _ in device.launched}) == 3
 
 
+def test_a_block_that_changed_in_place_is_read_anew() -> None:
+    device = FakeDevice()
+    launch, block = table.launcher("elementwise_strided", device), encode_params(_problem())
+    bufs = [X, Y, OUT, block.ctypes.data]
+    assert launch(bufs, 4, 0) == 0
+    block["tensors"]["shape"][:, 0] = 32
+    assert launch(bufs, 4, 0) == 0
+    assert len(device.prepared) == 2
+    block["header"]["api_version"] = 3
+    assert launch(bufs, 4, 0) == Status.API_VERSION
+
+
 def test_another_alignment_class_is_bound_anew() -> None:
     device = FakeDevice()
     launch, block = table.launcher("elementwise_vec", device), encode_params(_problem())
