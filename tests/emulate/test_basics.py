@@ -94,6 +94,9 @@ def test_a_launch_that_the_driver_would_refuse_is_refused() -> None:
     wide = Case(SHIFT.text, SHIFT.inputs, SHIFT.outputs, SHIFT.scalars, block=(1025, 1, 1))
     with pytest.raises(LaunchFailed, match="1024"):
         wide.run()
+    bounded = Case(SHIFT.text, SHIFT.inputs, SHIFT.outputs, SHIFT.scalars, block=(512, 1, 1))
+    with pytest.raises(LaunchFailed, match="at most 256 threads"):
+        bounded.run()
 
 
 def test_an_instruction_without_a_twin_is_named() -> None:

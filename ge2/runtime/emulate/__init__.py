@@ -19,7 +19,7 @@ from __future__ import annotations
 from .compiler import CompileOptions, compile, find_compiler
 from .launcher import DEFAULT_STEP_LIMIT, fill_args, launch
 from .memory import Buffer, Memory
-from .problems import run_problem
+from .problems import Edit, run_problem
 from .report import BankSite, EmulationError, Finding, Frame, Report
 from .tensor_map import encode_tensor_map
 
@@ -28,6 +28,7 @@ __all__ = [
     "BankSite",
     "Buffer",
     "CompileOptions",
+    "Edit",
     "EmulationError",
     "Finding",
     "Frame",

@@ -55,6 +55,7 @@ constexpr unsigned long size_of(void (*)(A)) { return sizeof(A); }
 extern "C" __attribute__((no_sanitize("thread", "undefined")))
 void ge2emu_entry(const void* p) { call(&ENTRY, p); }
 extern "C" unsigned long ge2emu_args_size() { return size_of(&ENTRY); }
+extern "C" unsigned long ge2emu_most_threads() { return BOUNDS; }
 """
 
 
@@ -217,7 +218,9 @@ def _build(work: Path, text: str, options: CompileOptions, command: tuple[str, .
            includes: Sequence[Path]) -> None:
     source = f"{options.entry}.cu"
     (work / source).write_text(text, "utf-8")
-    entry = f'#include "{source}"\n' + _ENTRY.replace("ENTRY", options.entry)
+    bounds = _launch_bounds(text, options.entry)
+    entry = f'#include "{source}"\n' + _ENTRY.replace("ENTRY", options.entry).replace(
+        "BOUNDS", bounds)
     (work / "entry.cpp").write_text(entry, "utf-8")
     folders = [f for path in (TWINS, *includes) for f in ("-I", str(path))]
     log = _run([*command, "-include", str(NATIVE / "prelude.h"), *folders, "-c", "entry.cpp",
@@ -228,6 +231,12 @@ def _build(work: Path, text: str, options: CompileOptions, command: tuple[str, .
     if log:
         raise _compile_error(log, text, options)
     (work / "kernel.o").unlink()
+
+
+def _launch_bounds(text: str, entry: str) -> str:
+    """Return the first argument of the entry's __launch_bounds__ as C++ text, "0" without."""
+    found = re.search(r"__launch_bounds__\s*\(([^(),]*)[^()]*\)\s*" + entry + r"\s*\(", text)
+    return found[1].strip() if found else "0"
 
 
 def _arch_number(arch: str) -> str:

@@ -7,6 +7,7 @@ import math
 import re
 import threading
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,6 @@ MAX_SHARED = {75: 65536, 80: 166912, 86: 101376, 89: 101376, 90: 232448, 100: 23
 
 # The runtime has one launch at a time per process.
 _lock = threading.Lock()
-_BOUNDS = re.compile(r"__launch_bounds__\(\s*(\w+)")
 
 
 def fill_args(record: LaunchRecord, address_of: Callable[[int], int]) -> bytes:
@@ -46,7 +46,7 @@ def fill_args(record: LaunchRecord, address_of: Callable[[int], int]) -> bytes:
 
 def launch(record: LaunchRecord, args: bytes, *,
            memory: Memory | Iterable[Buffer | tuple[int, int]], source: str | None = None,
-           arch: str = "sm_90a", bank_conflicts: bool = False,
+           arch: str = "sm_90a", includes: tuple[Path, ...] = (), bank_conflicts: bool = False,
            step_limit: int = DEFAULT_STEP_LIMIT, check: bool = True) -> Report:
     """Run a launch record on the host and return what the detectors saw.
 
@@ -57,6 +57,7 @@ def launch(record: LaunchRecord, args: bytes, *,
             one launch to the next, plain (address, nbytes) ranges count as holding values.
         source: CUDA text to run instead of the record's template.
         arch: architecture to pretend, for __CUDA_ARCH__ and the shared-memory limit.
+        includes: folders searched for <ge2/...> instead of the usual ones.
         bank_conflicts: count shared-memory wavefronts per access site.
         step_limit: basic blocks after which a launch counts as endless.
         check: raise on findings; else they are only in the report.
@@ -71,13 +72,17 @@ def launch(record: LaunchRecord, args: bytes, *,
         return Report(kernel)
     text = source if source is not None else sources_of.render(record.kernel)
     _check_launch(record, arch)
-    library = compiler.compile(text, compiler.CompileOptions(kernel, arch))
-    entry, args_size = native.kernel(library)
-    if args_size != len(args):
-        raise LaunchFailed(f"{kernel}: wrong size of Args", found=len(args), wanted=args_size)
+    library = compiler.compile(text, compiler.CompileOptions(kernel, arch, includes))
+    built = native.kernel(library)
+    if built.args_size != len(args):
+        raise LaunchFailed(f"{kernel}: wrong size of Args", found=len(args),
+                           wanted=built.args_size)
+    if 0 < built.most_threads < math.prod(record.block):
+        raise LaunchFailed(f"{kernel}: block exceeds __launch_bounds__", found=record.block,
+                           wanted=f"at most {built.most_threads} threads")
     arena = memory if isinstance(memory, Memory) else Memory(memory)
     with _lock:
-        report = decode(_call(record, args, entry, arena, bank_conflicts, step_limit), kernel,
+        report = decode(_call(record, args, built.entry, arena, bank_conflicts, step_limit), kernel,
                         library)
     if check and report.findings:
         raise EmulationError(report)

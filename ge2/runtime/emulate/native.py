@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -51,12 +52,28 @@ def runtime() -> ctypes.CDLL:
     return library
 
 
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A loaded kernel library.
+
+    Attributes:
+        entry: address of the function that runs one thread.
+        args_size: bytes of its Args.
+        most_threads: first argument of __launch_bounds__, 0 without.
+    """
+
+    entry: int
+    args_size: int
+    most_threads: int
+
+
 @cache
-def kernel(path: Path) -> tuple[int, int]:
-    """Load a kernel library; return the address of its entry and the size of its Args."""
+def kernel(path: Path) -> Kernel:
+    """Load a kernel library."""
     runtime()
     library = ctypes.CDLL(str(path))
     library.ge2emu_args_size.restype = ctypes.c_ulong
+    library.ge2emu_most_threads.restype = ctypes.c_ulong
     entry = ctypes.cast(library.ge2emu_entry, ctypes.c_void_p).value
     assert entry is not None
-    return entry, int(library.ge2emu_args_size())
+    return Kernel(entry, int(library.ge2emu_args_size()), int(library.ge2emu_most_threads()))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...compiler.kernels import source as sources_of
 from ...contract import DTYPES, numpy_dtype
 from ...errors import NoKernelError, ShapeMismatch
 from ...evidence.device import PROFILES, DeviceProfile, profile_for
-from ...launch.record import SEMAPHORES, WORKSPACE
+from ...launch.record import SEMAPHORES, WORKSPACE, LaunchRecord
 from ...launch.rule import LAUNCH_RULES
 from ...problem import Problem, TensorSpec
 from .launcher import DEFAULT_STEP_LIMIT, fill_args, launch
@@ -33,10 +35,25 @@ class Tensor:
     address: int
 
 
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Changes to a kernel before it is built: what a mutation test makes.
+
+    Attributes:
+        text: rendered source -> source.
+        record: launch record -> launch record.
+        includes: folders searched for <ge2/...> instead of the usual ones.
+    """
+
+    text: Callable[[str], str] = str
+    record: Callable[[LaunchRecord], LaunchRecord] = lambda record: record
+    includes: tuple[Path, ...] = ()
+
+
 def run_problem(kernel: Variant | str, problem: Problem, arrays: Sequence[Array | None], *,
                 device: DeviceProfile | None = None, bank_conflicts: bool = False,
-                step_limit: int = DEFAULT_STEP_LIMIT,
-                reports: list[Report] | None = None) -> list[Array]:
+                step_limit: int = DEFAULT_STEP_LIMIT, reports: list[Report] | None = None,
+                edit: Edit | None = None) -> list[Array]:
     """Run every launch record of a bound problem and return the outputs.
 
     Args:
@@ -48,6 +65,7 @@ def run_problem(kernel: Variant | str, problem: Problem, arrays: Sequence[Array 
             (sm_90a where it does).
         bank_conflicts, step_limit: see launch().
         reports: filled with one Report per launch.
+        edit: changes to make before the kernel is built, to see whether they are caught.
 
     Raises:
         EmulationError: a detector saw a fault, an output element was not written, or semaphores
@@ -56,6 +74,8 @@ def run_problem(kernel: Variant | str, problem: Problem, arrays: Sequence[Array 
     """
     variant, profile = _resolve(kernel, problem, device)
     records = LAUNCH_RULES[variant.kernel.launch].bind(problem, variant, profile)
+    edit = edit or Edit()
+    records = [edit.record(record) for record in records]
     memory = Memory()
     tensors = [_input(memory, i, spec, array) for i, (spec, array)
                in enumerate(zip(problem.inputs, arrays, strict=True))]
@@ -68,7 +88,9 @@ def run_problem(kernel: Variant | str, problem: Problem, arrays: Sequence[Array 
     slots |= {i: t.address if t else 0 for i, t in enumerate((*tensors, *outputs))}
     for record in records:
         report = launch(record, fill_args(record, slots.__getitem__), memory=memory,
-                        arch=profile.arch, bank_conflicts=bank_conflicts, step_limit=step_limit)
+                        source=edit.text(sources_of.render(record.kernel)), arch=profile.arch,
+                        includes=edit.includes, bank_conflicts=bank_conflicts,
+                        step_limit=step_limit)
         if reports is not None:
             reports.append(report)
     _check_semaphores(memory, semaphores, variant.kernel.name)

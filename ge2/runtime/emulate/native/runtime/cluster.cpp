@@ -48,6 +48,7 @@ extern "C" void ge2emu_cluster_wait(const char* file, int line) {
     block_current();
   }
   t.clock = join(t.clock, L->cluster_clock);
+  t.cluster_phase = 0;
 }
 
 extern "C" u32 ge2emu_map_shared(u32 smem, u32 rank) {

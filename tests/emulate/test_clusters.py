@@ -1,0 +1,91 @@
+"""Clusters: distributed shared memory, cluster barriers, multicast."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from .harness import Case, faults
+
+SUM = Case(
+    """#include <ge2/ptx/cluster.cuh>
+#include <ge2/shared.cuh>
+struct Args { const float* x; float* y; };
+// Each block of a cluster adds up what all of them hold.
+extern "C" __global__ void kernel(const __grid_constant__ Args args) {
+  using namespace ge2::ptx;
+  float* mine = reinterpret_cast<float*>(ge2::shared_memory());
+  const int i = blockIdx.x * 32 + threadIdx.x;
+  mine[threadIdx.x] = args.x[i];
+  cluster_sync();
+  float sum = 0.0f;
+  for (unsigned r = 0; r < cluster_size(); ++r)
+    sum += load_cluster_f32(map_shared(smem_address(mine + threadIdx.x), r));
+  args.y[i] = sum * (cluster_rank() + 1);
+  cluster_arrive();
+  cluster_wait();
+}
+""",
+    inputs={"x": np.arange(128, dtype=np.float32)}, outputs={"y": ((128,), "f4")},
+    grid=(4, 1, 1), cluster=(2, 1, 1), smem=128,
+)
+
+MULTICAST = Case(
+    """#include <ge2/ptx/cluster.cuh>
+#include <ge2/ptx/fence.cuh>
+#include <ge2/ptx/mbarrier.cuh>
+#include <ge2/ptx/tma.cuh>
+#include <ge2/shared.cuh>
+struct Args { ge2::ptx::TensorMap map; const float* x; float* y; };
+// The first block of a pair loads one box into both.
+extern "C" __global__ void kernel(const __grid_constant__ Args args) {
+  using namespace ge2::ptx;
+  unsigned char* memory = ge2::shared_memory();
+  const unsigned smem = smem_address(memory), bar = smem + 512;
+  if (threadIdx.x == 0) {
+    mbarrier_init(bar, 1);
+    fence_mbarrier_init();
+  }
+  cluster_sync();
+  if (threadIdx.x == 0) {
+    mbarrier_arrive_expect_tx(bar, 512);
+    if (cluster_rank() == 0) tma_load_2d_multicast(smem, &args.map, 0, 0, bar, 3);
+  }
+  mbarrier_wait(bar, 0);
+  for (int i = threadIdx.x; i < 128; i += 32)
+    args.y[blockIdx.x * 128 + i] = reinterpret_cast<float*>(memory)[i];
+  cluster_sync();
+}
+""",
+    inputs={"x": np.arange(128, dtype=np.float32)}, outputs={"y": ((256,), "f4")},
+    maps={"map": ("x", (32, 4), (128,), (32, 4), 0)},
+    grid=(2, 1, 1), cluster=(2, 1, 1), smem=520,
+)
+
+
+def test_blocks_read_each_others_shared_memory() -> None:
+    """Sums over pairs of blocks, scaled by the rank."""
+    x = SUM.inputs["x"].reshape(2, 2, 32)
+    expected = x.sum(1, keepdims=True) * np.array([1, 2]).reshape(1, 2, 1)
+    assert np.array_equal(SUM.run()["y"], expected.ravel())
+
+
+def test_multicast_reaches_both_blocks() -> None:
+    """Both halves of y are x."""
+    assert np.array_equal(MULTICAST.run()["y"], np.tile(MULTICAST.inputs["x"], 2))
+
+
+@pytest.mark.parametrize(("case", "old", "new", "kind"), [
+    (SUM, "  cluster_sync();\n  float", "  float", "data race"),
+    (SUM, "  cluster_arrive();\n  cluster_wait();\n", "", "out of bounds"),
+    (SUM, "r < cluster_size()", "r <= cluster_size()", "out of bounds"),
+    (SUM, "  cluster_arrive();\n", "  if (cluster_rank()) cluster_arrive();\n", "bad barrier"),
+    (MULTICAST, "  cluster_sync();\n  if", "  __syncthreads();\n  if", "data race"),
+    (MULTICAST, "bar, 3);", "bar, 1);", "deadlock"),
+    (MULTICAST, "    mbarrier_arrive_expect_tx(bar, 512);\n    if (cluster_rank() == 0) tma",
+     "    if (cluster_rank() == 0) mbarrier_arrive_expect_tx(bar, 512), tma", "deadlock"),
+])
+def test_broken_clusters_are_found(case: Case, old: str, new: str, kind: str) -> None:
+    """Each change breaks the kernel in the way that the finding names."""
+    assert old in case.text
+    assert kind in faults(case, case.text.replace(old, new, 1))
