@@ -26,7 +26,7 @@ PROPERTIES: dict[str, str] = {
     "rematerializable": "cheap enough to compute again instead of keeping the result",
     "view": "every output element is an input element, found by strides alone",
     "composes": "two applications in a row equal one application with other attributes",
-    "columnwise": "output column j depends on column j of the second operand only",
+    "columnwise": "output channel j depends on channel j of the weights only, and linearly",
     "prologue": "the operand can be a pointwise function of others, computed as it is read",
     "epilogue": "a pointwise function of the result can be applied before the result is stored",
     "bool_result": "the result is bool whatever the inputs are",

@@ -126,7 +126,7 @@ def _decompose_1d(builder: Builder, inputs: Sequence[str],
     return [builder.op("SQUEEZE", builder.op("CONV2D", x, w, *inputs[2:], **two), axes=(2,))]
 
 
-_PROPERTIES = frozenset({"rematerializable", "epilogue"})
+_PROPERTIES = frozenset({"columnwise", "rematerializable", "epilogue"})
 
 OPDEFS = (
     OpDef("CONV2D", ("x", "w", "bias?"), 1, CONV_ATTRS, _infer("CONV2D", 2), _reference("CONV2D"),

@@ -7,6 +7,7 @@ from .canonicalize import CanonicalizePass
 from .cse import CommonSubexpressionPass
 from .dead_code import DeadCodePass
 from .decompose import DecomposePass
+from .fold_affine import FoldAffinePass
 from .fold_constants import FoldConstantsPass
 from .fold_transposes import FoldTransposesPass
 from .fuse_elementwise import FuseElementwisePass
@@ -16,6 +17,7 @@ from .fuse_rows import FuseRowsPass
 from .lift_activations import LiftActivationsPass
 from .lift_norms import LiftNormsPass
 from .lift_softmax import LiftSoftmaxPass
+from .merge_products import MergeProductsPass
 from .pass_manager import Optimized, Pass, run_passes
 from .split_reductions import SplitReductionsPass
 
@@ -32,9 +34,11 @@ PASSES: tuple[Pass, ...] = (
     LiftSoftmaxPass(),
     SplitReductionsPass(),
     FoldTransposesPass(),
+    FoldAffinePass(),
     FuseGemmPass(),
     FuseElementwisePass(),
     FuseEpiloguePass(),
+    MergeProductsPass(),
     FuseRowsPass(),
     DeadCodePass(),
 )

@@ -202,7 +202,18 @@ def test_products_are_linear_in_each_operand(seed, a, b):
            a * _run("MATMUL", [x, u]) + b * _run("MATMUL", [x, v]))
 
 
-@pytest.mark.parametrize("op", claimants("columnwise"))
+@few
+@given(seeds, st.integers(1, 5), st.floats(-3, 3))
+def test_filters_make_their_own_channel(seed, cut, factor):
+    rng = np.random.default_rng(seed)
+    x, w = rng.normal(size=(2, 3, 5, 5)), rng.normal(size=(6, 3, 2, 2))
+    parts = [_run("CONV2D", [x, w[:cut]]), _run("CONV2D", [x, w[cut:] * factor])]
+    whole = _run("CONV2D", [x, w])
+    _close(parts[0], whole[:, :cut])
+    _close(parts[1], whole[:, cut:] * factor)
+
+
+@pytest.mark.parametrize("op", claimants("columnwise", family="gemm"))
 @few
 @given(seeds, st.integers(1, 5))
 def test_columnwise(op, seed, cut):
