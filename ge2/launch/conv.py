@@ -14,7 +14,7 @@ from ..compiler.opdefs.gemm_epilogue import gemm_epilogue
 from ..contract import DTYPES
 from ..errors import Unsupported
 from ..problem import Problem, TensorSpec
-from .elementwise import axes_fields, axes_value, index_types, rendered
+from .elementwise import axes_fields, axes_value, index_types, only_narrow, rendered
 from .record import ArgsBuilder, KernelSource, LaunchRecord, args_checks, args_dtype
 from .rule import LaunchRule
 
@@ -66,7 +66,7 @@ def _record(problem: Problem, variant: Variant, context: dict[str, Any], blocks:
         "step": problem.attr_map["strides"], "dilation": problem.attr_map["dilations"],
     }.items():
         shape[name] = value
-    lines, results = rendered(_epilogue(problem), 2)
+    lines, results = rendered(_epilogue(problem), 2, fast=only_narrow(problem.outputs))
     full = {
         **variant.param_map, **context, "type": DTYPES[x.dtype].c_type,
         "acc": "double" if x.dtype == "f64" else "float", "has_bias": bias is not None,

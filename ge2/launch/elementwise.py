@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -72,8 +73,21 @@ def pointer_slots(n_inputs: int, n_outputs: int) -> dict[str, tuple[int, int]]:
     return {name: (slot, 0) for slot, name in enumerate(names)}
 
 
+_FAST = re.compile(r"\bge2::(exp|tanh|erf|reciprocal)\(")
+
+
+def only_narrow(outputs: Sequence[TensorSpec]) -> bool:
+    """Whether every result is rounded to 16 bits, so that cheaper functions do."""
+    return all(t.dtype in ("f16", "bf16") for t in outputs)
+
+
+def fast_math(text: str) -> str:
+    """Return a rendered statement with the functions of <ge2/tile/fast_math.cuh>."""
+    return _FAST.sub(r"ge2::fast::\1(", text)
+
+
 @lru_cache(maxsize=4096)
-def rendered(bundle: ExprBundle, n_inputs: int, axes: tuple[int, ...] = (),
+def rendered(bundle: ExprBundle, n_inputs: int, axes: tuple[int, ...] = (), fast: bool = False,
              ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return (statements, results) of a bundle over x0, x1, ... and coordinates c0, c1, ...
 
@@ -86,14 +100,16 @@ def rendered(bundle: ExprBundle, n_inputs: int, axes: tuple[int, ...] = (),
     except IndexError:
         raise Unsupported("an elementwise kernel has no run-time scalars", found=bundle.text,
                           hint="Pass the scalar as a rank-0 input.") from None
-    return text.lines, text.results
+    lines = tuple(map(fast_math, text.lines)) if fast else text.lines
+    return lines, text.results
 
 
 def _make_record(problem: Problem, variant: Variant, context: dict[str, Any],
                  dtype: np.dtype[Any], values: dict[str, Any], **launch: Any) -> LaunchRecord:
     n_in, n_out = len(problem.inputs), len(problem.outputs)
     inputs = present_tensors(problem)[:n_in]
-    lines, results = rendered(bundle_of(problem), n_in, coord_axes(bundle_of(problem)))
+    bundle = bundle_of(problem)
+    lines, results = rendered(bundle, n_in, coord_axes(bundle), only_narrow(problem.outputs))
     full = {
         **variant.param_map, **context, "in_types": c_types(inputs),
         "out_types": c_types(problem.outputs), "lines": lines, "results": results,

@@ -14,20 +14,26 @@ from ..compiler.ir.row_ops import build_row_op
 from ..compiler.kernels.row_plans import (
     MAX_LANES,
     WARP,
-    RowLayout,
     column_vector,
     resident_lanes,
+    row_access,
     row_layout,
     row_op_of,
     row_splits,
-    row_vector,
 )
 from ..compiler.kernels.walk import INT32_MAX
 from ..contract import DTYPES
 from ..errors import Unsupported
 from ..evidence.device import arch_number
 from ..problem import Problem, TensorSpec
-from .elementwise import axes_fields, axes_value, c_types, index_types, pointer_fields
+from .elementwise import (
+    axes_fields,
+    axes_value,
+    c_types,
+    index_types,
+    only_narrow,
+    pointer_fields,
+)
 from .record import (
     SEMAPHORES,
     WORKSPACE,
@@ -76,10 +82,11 @@ def _record(problem: Problem, variant: Variant, steps: Sequence[int], context: d
     modes = tuple(_MODES.get(step, "ge2::kStrided") for step in steps)
     dtype = _args_layout(n_in, n_out, rank)
     full = {
-        **variant.param_map, **context, **render_row_op(op), "rank": rank, "linear": linear,
-        "offset": offset, "in_types": c_types(layout.tensors[:n_in]),
-        "out_types": c_types(layout.tensors[n_in:]), "in_modes": modes[:n_in],
-        "out_modes": modes[n_in:], "ARGS_CHECKS": _checks(dtype),
+        **variant.param_map, **context, **render_row_op(op, fast=only_narrow(problem.outputs)),
+        "rank": rank, "linear": linear, "offset": offset,
+        "in_types": c_types(layout.tensors[:n_in]), "in_modes": modes[:n_in],
+        "out_types": c_types(layout.tensors[n_in:]), "out_modes": modes[n_in:],
+        "ARGS_CHECKS": _checks(dtype),
     }
     values = {
         "rows": layout.rows, "n": layout.n, "lead": axes_value(layout.lead.shape),
@@ -102,8 +109,10 @@ def _is_empty(problem: Problem) -> bool:
     return all(t.size == 0 for t in problem.outputs)
 
 
-def _row_context(layout: RowLayout, vector: int) -> dict[str, Any]:
-    return {"vector": vector, "whole": layout.n % vector == 0}
+def _row_context(problem: Problem) -> dict[str, Any]:
+    access = row_access(problem)
+    whole = not access.shifted and row_layout(problem).n % access.vector == 0
+    return {"vector": access.vector, "shifted": access.shifted, "whole": whole}
 
 
 def _min_blocks(threads: int, vectors: int, operands: int, arch: str) -> int:
@@ -136,13 +145,13 @@ class ResidentRule:
         scratch = {"warp_shuffle": 0, "block": lanes // WARP * 128, "shared_tree": lanes * 64}
         bytes_needed = scratch[variant.param("REDUCE")] * per_block
         context = {
-            **_row_context(layout, row_vector(problem)), "lanes": lanes,
+            **_row_context(problem), "lanes": lanes,
             "rows_per_block": per_block, "scratch": bytes_needed,
             "min_blocks": _min_blocks(lanes * per_block, vectors, row_op_of(problem).n_inputs,
                                       device.arch),
         }
         blocks = -(-layout.rows // per_block)
-        return [_record(problem, variant, layout.steps, context, grid=(blocks, 1, 1),
+        return [_record(problem, variant, row_access(problem).steps, context, grid=(blocks, 1, 1),
                         block=(lanes * per_block, 1, 1),
                         smem=bytes_needed + _ALIGN_SLACK if bytes_needed else 0)]
 
@@ -150,7 +159,34 @@ class ResidentRule:
         """See LaunchRule."""
         long = variant.param("REDUCE") != "warp_shuffle"
         n = 64 * 8 * int(variant.param("VECTORS")) if long else 64 * int(variant.param("VECTORS"))
-        return example_rows(n)
+        odd = TensorSpec.dense("bf16", (5, n - 3))
+        return [*example_rows(n), row_problem(build_row_op("softmax"), [odd], ["bf16"])]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRule:
+    """row_cluster: the row lies in the registers of several blocks that see each other."""
+
+    def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
+        """See LaunchRule."""
+        if _is_empty(problem):
+            return []
+        threads, blocks = variant.param("THREADS"), variant.param("BLOCKS")
+        vectors: int = variant.param("VECTORS")
+        if resident_lanes(problem, vectors) > threads * blocks:
+            raise Unsupported("the row does not fit in the registers of a cluster",
+                              found=row_layout(problem).n)
+        scratch = threads // WARP * 128 + 128
+        context = {**_row_context(problem), "scratch": scratch}
+        return [_record(problem, variant, row_access(problem).steps, context,
+                        grid=(row_layout(problem).rows * blocks, 1, 1), block=(threads, 1, 1),
+                        cluster=(blocks, 1, 1), smem=scratch + _ALIGN_SLACK)]
+
+    def examples(self, variant: Variant) -> list[Problem]:
+        """See LaunchRule."""
+        accesses = int(variant.param("THREADS") * variant.param("BLOCKS") * variant.param("VECTORS"))
+        narrow, wide = example_rows(8 * accesses), example_rows(4 * accesses - 4)
+        return [narrow[0], wide[1], narrow[2], wide[3]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +197,12 @@ class LoopRule:
         """See LaunchRule."""
         if _is_empty(problem):
             return []
-        layout, threads = row_layout(problem), variant.param("THREADS")
+        threads, steps = variant.param("THREADS"), row_access(problem).steps
         scratch = threads // WARP * 128
-        context = {**_row_context(layout, row_vector(problem)), "scratch": scratch}
-        return [_record(problem, variant, layout.steps, context, grid=(layout.rows, 1, 1),
-                        block=(threads, 1, 1), smem=scratch + _ALIGN_SLACK)]
+        context = {**_row_context(problem), "scratch": scratch}
+        return [_record(problem, variant, steps, context,
+                        grid=(row_layout(problem).rows, 1, 1), block=(threads, 1, 1),
+                        smem=scratch + _ALIGN_SLACK)]
 
     def examples(self, variant: Variant) -> list[Problem]:
         """See LaunchRule."""
@@ -188,16 +225,17 @@ class SplitRule:
         splits = row_splits(layout, device.sm_count, 2048 // threads)
         state = state_bytes(op)
         scratch = threads // WARP * 128 + 16
-        context = {**_row_context(layout, row_vector(problem)), "scratch": scratch,
+        context = {**_row_context(problem), "scratch": scratch,
                    "state_bytes": state}
         launch: dict[str, Any] = {
             "grid": (layout.rows * splits, 1, 1), "block": (threads, 1, 1),
             "workspace": layout.rows * (splits + 1) * state,
         }
-        records = [_record(problem, variant, layout.steps, context, splits=splits,
+        steps = row_access(problem).steps
+        records = [_record(problem, variant, steps, context, splits=splits,
                            smem=scratch + _ALIGN_SLACK, semaphores=layout.rows, **launch)]
         if op.reads_row_to_finish:
-            records.append(_record(problem, variant, layout.steps, context, splits=splits,
+            records.append(_record(problem, variant, steps, context, splits=splits,
                                    entry="row_split_finish", **launch))
         return records
 
@@ -294,6 +332,7 @@ def example_rows(n: int) -> list[Problem]:
 
 RULES: dict[str, LaunchRule] = {
     "row.resident": ResidentRule(),
+    "row.cluster": ClusterRule(),
     "row.loop": LoopRule(),
     "row.split": SplitRule(),
     "row.column": ColumnRule(),

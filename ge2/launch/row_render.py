@@ -8,17 +8,35 @@ from typing import Any
 from ..compiler.ir.expr import Expr, render_c
 from ..compiler.ir.row import Accumulator, RowOp
 from ..compiler.ir.scalar_ops import C_TYPES
+from .elementwise import fast_math
 
 Body = tuple[tuple[str, ...], tuple[str, ...]]
 """Statements and the names of their results."""
 
 _MERGES = {"sum": "a.{0} + b.{0}", "max": "ge2::max_nan(a.{0}, b.{0})",
-           "min": "ge2::min_nan(a.{0}, b.{0})"}
+           "min": "ge2::min_nan(a.{0}, b.{0})", "max_number": "ge2::max_number(a.{0}, b.{0})"}
 
 
 @lru_cache(maxsize=1024)
-def render_row_op(op: RowOp) -> dict[str, Any]:
-    """Return the template context that belongs to the operator alone (do not change it)."""
+def render_row_op(op: RowOp, fast: bool = False) -> dict[str, Any]:
+    """Return the template context that belongs to the operator alone (do not change it).
+
+    Args:
+        op: the operator.
+        fast: use the cheaper functions that suffice for 16-bit results.
+    """
+    exact = _render(op)
+    return {key: _fast(value) for key, value in exact.items()} if fast else exact
+
+
+def _fast(value: Any) -> Any:
+    """Return a context value with fast functions in all its statements."""
+    if isinstance(value, str):
+        return fast_math(value)
+    return tuple(_fast(part) for part in value) if isinstance(value, tuple) else value
+
+
+def _render(op: RowOp) -> dict[str, Any]:
     firsts = _names("first.x", op.n_inputs if op.pivot else 0)
     xs, extras = _names("x.x", op.n_inputs), _names("e.e", op.n_extras)
     state = _names("s.s", len(op.state))
@@ -74,5 +92,6 @@ def _init(op: RowOp, acc: Accumulator) -> str:
     from ..compiler.ir.expr import const
     from ..compiler.ir.row_ops import HIGHEST, LOWEST
 
-    value = {"sum": 0, "max": LOWEST[op.dtype], "min": HIGHEST[op.dtype]}[acc.combine]
+    value = {"sum": 0, "max": LOWEST[op.dtype], "min": HIGHEST[op.dtype],
+             "max_number": LOWEST[op.dtype]}[acc.combine]
     return _body((const(value, op.dtype),), [])[1][0]

@@ -27,7 +27,8 @@ from typing import Any
 from ...errors import Invalid
 from .expr import Expr, ExprBundle, const, coord, input, scalar, substitute, widen
 
-COMBINES = ("sum", "max", "min")
+# max_number ignores NaN: one instruction, for stages whose later sums let NaN through anyway.
+COMBINES = ("sum", "max", "min", "max_number")
 
 State = SimpleNamespace
 """Named expressions of one state, as declarations see them."""
@@ -47,7 +48,7 @@ class Accumulator:
     """One whole-row reduction of a stage.
 
     Attributes:
-        combine: sum, max or min.
+        combine: sum, max, min or max_number.
         element: what each element contributes.
         value: what later stages see, from the combined result.
     """

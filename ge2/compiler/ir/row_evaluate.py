@@ -78,8 +78,10 @@ def _by_stages(op: RowOp, arrays: list[Array], firsts: list[Array], index: Array
     from .row_ops import HIGHEST, LOWEST
 
     dtype = numpy_dtype(op.dtype)
-    starts = {"sum": 0, "max": LOWEST[op.dtype], "min": HIGHEST[op.dtype]}
-    ufuncs: dict[str, np.ufunc] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+    starts = {"sum": 0, "max": LOWEST[op.dtype], "min": HIGHEST[op.dtype],
+              "max_number": LOWEST[op.dtype]}
+    ufuncs: dict[str, np.ufunc] = {"sum": np.add, "max": np.maximum, "min": np.minimum,
+                                   "max_number": np.fmax}
     seen: list[Array] = []
     for stage in op.stages:
         found = []

@@ -21,6 +21,7 @@ from .expr import (
     logical_or,
     maximum,
     minimum,
+    reciprocal,
     round_even,
     rsqrt,
     sqrt,
@@ -50,14 +51,14 @@ def _max_and_sum(name: str, dtype: str, finish: Callable[[State, RowValues], Exp
 
     return row_op(
         name, dtype=dtype, state={"m": -math.inf, "s": 0.0}, update=update, merge=merge,
-        stages=[lambda v, r: [("max", r.x)],
+        stages=[lambda v, r: [("max_number", r.x)],
                 lambda v, r: [("sum", exp(r.x - _safe(v[0])))]],
         collect=lambda v, n: v, finish=finish, outputs=(output,))
 
 
 def softmax(dtype: str) -> RowOp:
     """exp(x - max) / sum; an all -inf row is NaN, as in NumPy and torch."""
-    return _max_and_sum("softmax", dtype, lambda s, r: exp(r.x - s.m) / s.s)
+    return _max_and_sum("softmax", dtype, lambda s, r: exp(r.x - s.m) * reciprocal(s.s))
 
 
 def log_softmax(dtype: str) -> RowOp:

@@ -11,7 +11,7 @@ from .conv_plans import refuse_conv
 from .elementwise_plans import tiled_plan, vector_plan
 from .facts import INT32_MAX, Facts
 from .metadata import Guards, KernelInfo, Number, Variant, evaluate
-from .row_plans import refuse_column, refuse_resident, refuse_split
+from .row_plans import refuse_cluster, refuse_column, refuse_resident, refuse_split
 
 if TYPE_CHECKING:
     from ...evidence.device import DeviceProfile
@@ -144,6 +144,7 @@ def gemm_wgmma(problem: Problem, variant: Variant, device: DeviceProfile) -> str
 CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "conv2d_size": refuse_conv,
     "elementwise_vec": elementwise_vec,
+    "row_cluster": refuse_cluster,
     "row_column": refuse_column,
     "row_resident": refuse_resident,
     "row_split": refuse_split,

@@ -113,21 +113,61 @@ def _product(extents: tuple[int, ...]) -> int:
     return total
 
 
+@dataclass(frozen=True, slots=True)
+class RowAccess:
+    """How row kernels access memory along a row.
+
+    Attributes:
+        vector: elements per access.
+        shifted: rows start off 16-byte boundaries, all tensors by as much; vectors then lie on the
+            boundaries and the first and last of a row are cut.
+        steps: per tensor 1 where it is accessed in vectors, else its step (0) or any other number
+            (element by element).
+    """
+
+    vector: int
+    shifted: bool
+    steps: tuple[int, ...]
+
+
 @lru_cache(maxsize=4096)
-def row_vector(problem: Problem) -> int:
-    """Return elements per access along the row: 1 where addresses or strides allow no more."""
+def row_access(problem: Problem) -> RowAccess:
+    """Return the widest access along the row that addresses and strides allow."""
     layout = row_layout(problem)
     unit = [i for i, step in enumerate(layout.steps) if step == 1]
     if 0 not in unit:
-        return 1
+        return RowAccess(1, False, layout.steps)
     sizes = {i: DTYPES[layout.tensors[i].dtype].itemsize for i in unit}
-    width = VECTOR_BYTES // max(sizes.values())
-    while width > 1:
-        if all(layout.tensors[i].align % (width * sizes[i]) == 0
-               and all(s % width == 0 for s in layout.lead.strides[i]) for i in unit):
-            return width
+    widest = VECTOR_BYTES // max(sizes.values())
+    width = widest
+    while width > 1 and not all(
+        layout.tensors[i].align % (width * sizes[i]) == 0
+        and all(s % width == 0 for s in layout.lead.strides[i]) for i in unit
+    ):
         width //= 2
-    return 1
+    if width < widest and layout.n >= 4 * widest:
+        shifted = _shifted_access(layout, unit, widest)
+        if shifted is not None:
+            return shifted
+    return RowAccess(width, False, layout.steps)
+
+
+def _shifted_access(layout: RowLayout, unit: list[int], width: int) -> RowAccess | None:
+    # Weights along the row stay where they are while rows move, so they go element by element.
+    lead = layout.lead.strides
+    moving = [i for i in unit if any(lead[i])]
+    phases = {tuple(s % width for s in lead[i]) for i in moving}
+    if 0 not in moving or len(phases) != 1:
+        return None
+    if any(layout.tensors[i].align < VECTOR_BYTES for i in moving):
+        return None
+    steps = tuple(step if step != 1 or i in moving else 2 for i, step in enumerate(layout.steps))
+    return RowAccess(width, True, steps)
+
+
+def row_vector(problem: Problem) -> int:
+    """Return elements per access along the row."""
+    return row_access(problem).vector
 
 
 @lru_cache(maxsize=4096)
@@ -157,7 +197,8 @@ def _column_fits(layout: RowLayout, index: int, width: int, size: int) -> bool:
 
 def resident_lanes(problem: Problem, vectors: int) -> int:
     """Return the threads per row that hold it with `vectors` accesses each; a power of two."""
-    accesses = -(-row_layout(problem).n // row_vector(problem))
+    access = row_access(problem)
+    accesses = -(-row_layout(problem).n // access.vector) + access.shifted
     need = max(-(-accesses // vectors), 1)
     return 1 << (need - 1).bit_length()
 
@@ -176,6 +217,15 @@ def refuse_resident(problem: Problem, variant: Variant, device: DeviceProfile) -
     if lanes <= WARP:
         return "one warp holds the row"
     return "" if lanes <= MAX_LANES else f"the row needs {lanes} threads, a block has {MAX_LANES}"
+
+
+def refuse_cluster(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Guard of row_cluster: the row fills at least half of the cluster's registers."""
+    lanes = resident_lanes(problem, variant.param("VECTORS"))
+    have = variant.param("THREADS") * variant.param("BLOCKS")
+    if lanes > have:
+        return f"the row needs {lanes} threads, the cluster has {have}"
+    return "" if 2 * lanes > have else "fewer blocks hold the row"
 
 
 def refuse_split(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
@@ -208,6 +258,9 @@ def row_preference(problem: Problem, variant: Variant, device: DeviceProfile) ->
     if "semaphores" in variant.kernel.flags:
         starved = layout.rows * 2 <= device.sm_count
         return points + (45.0 if starved else -30.0)
+    if "BLOCKS" in params:
+        # One block per row wins while it holds the row: a cluster waits for its slowest block.
+        return points - 2.0 * log2(float(params["BLOCKS"]))
     if "REDUCE" not in params:
         share = max(layout.n, 1) / int(variant.param("THREADS"))
         return points - abs(log2(share / 32))

@@ -31,20 +31,19 @@ struct RowColumn {
                      const Values (&first)[V], State (&state)[V]) {
         for (long long base = slice.begin + down; base < slice.end; base += DOWN * U) {
             Chunk<V> x[U];
-            int exists[U];
-            long long column[U];
+            Batch<Lane, 1, U> lane;
 #pragma unroll
             for (int u = 0; u < U; ++u) {
-                column[u] = base + u * DOWN;
-                exists[u] = column[u] < slice.end ? 1 : 0;
-                row.load(x[u], column[u], exists[u] ? valid : 0);
+                lane.column[u] = base + u * DOWN;
+                lane.skip[u] = 0;
+                lane.valid[u] = lane.column[u] < slice.end ? 1 : 0;
+                row.load(x[u], lane.column[u], lane.valid[u] ? valid : 0);
             }
 #pragma unroll
             for (int e = 0; e < V; ++e) {
-                Lane lane[U];
 #pragma unroll
-                for (int u = 0; u < U; ++u) lane[u].x = x[u].value(e);
-                fold_batch<Op, 1, U>(state[e], lane, exists, column, first[e], args.zero);
+                for (int u = 0; u < U; ++u) lane.x[u].x = x[u].value(e);
+                fold_batch<Op>(state[e], lane, first[e], args.zero);
             }
         }
     }

@@ -17,23 +17,33 @@ inline typename Op::Values first_of_row(const Row& row, long long n) {
     return first;
 }
 
+// This thread's batch of columns [begin, end) from base on; base is on a 16-byte boundary.
+template <typename Row, int THREADS, int V, int U>
+inline void load_batch(Batch<typename Row::template Chunk<V>, V, U>& batch, const Row& row,
+                       long long base, long long begin, long long end) {
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+        const long long column =
+            base + static_cast<long long>(u * THREADS + static_cast<int>(threadIdx.x)) * V;
+        const long long left = end - column;
+        batch.column[u] = column;
+        batch.valid[u] = left >= V ? V : (left > 0 ? static_cast<int>(left) : 0);
+        batch.skip[u] =
+            Row::kIsShifted && column < begin ? static_cast<int>(begin - column) : 0;
+        row.load(batch.x[u], column, batch.valid[u], batch.skip[u]);
+    }
+}
+
 // Folds columns [begin, end) of a row; begin and, unless it is n, end are multiples of V.
 template <typename Op, typename Row, int THREADS, int V, int U>
 inline typename Op::State fold_slice(const Row& row, long long begin, long long end,
                                      const typename Op::Values& first) {
     typename Op::State running = Op::init();
-    for (long long base = begin; base < end; base += static_cast<long long>(THREADS) * V * U) {
-        typename Row::template Chunk<V> x[U];
-        int valid[U];
-        long long column[U];
-#pragma unroll
-        for (int u = 0; u < U; ++u) {
-            column[u] = base + static_cast<long long>(u * THREADS + static_cast<int>(threadIdx.x)) * V;
-            const long long left = end - column[u];
-            valid[u] = left >= V ? V : (left > 0 ? static_cast<int>(left) : 0);
-            row.load(x[u], column[u], valid[u]);
-        }
-        fold_batch<Op, V, U>(running, x, valid, column, first, row.args.zero);
+    for (long long base = begin - row.template shift<V>(); base < end;
+         base += static_cast<long long>(THREADS) * V * U) {
+        Batch<typename Row::template Chunk<V>, V, U> batch;
+        load_batch<Row, THREADS>(batch, row, base, begin, end);
+        fold_batch<Op>(running, batch, first, row.args.zero);
     }
     return running;
 }
@@ -44,28 +54,23 @@ inline void finish_slice(const Row& row, long long begin, long long end,
                          const typename Op::State& state, const typename Op::Values& first,
                          long long n) {
     const auto length = static_cast<typename Op::Compute>(n);
-    for (long long base = begin; base < end; base += static_cast<long long>(THREADS) * V * U) {
-        typename Row::template Chunk<V> x[U];
+    for (long long base = begin - row.template shift<V>(); base < end;
+         base += static_cast<long long>(THREADS) * V * U) {
+        Batch<typename Row::template Chunk<V>, V, U> batch;
         typename Row::template ExtraChunk<V> extras[U];
-        int valid[U];
-        long long column[U];
+        load_batch<Row, THREADS>(batch, row, base, begin, end);
+#pragma unroll
+        for (int u = 0; u < U; ++u)
+            row.load(extras[u], batch.column[u], batch.valid[u], batch.skip[u]);
 #pragma unroll
         for (int u = 0; u < U; ++u) {
-            column[u] = base + static_cast<long long>(u * THREADS + static_cast<int>(threadIdx.x)) * V;
-            const long long left = end - column[u];
-            valid[u] = left >= V ? V : (left > 0 ? static_cast<int>(left) : 0);
-            row.load(x[u], column[u], valid[u]);
-            row.load(extras[u], column[u], valid[u]);
-        }
-#pragma unroll
-        for (int u = 0; u < U; ++u) {
-            if (valid[u] == 0) continue;
+            if (batch.valid[u] == 0) continue;
             typename Row::template OutChunk<V> out;
 #pragma unroll
             for (int e = 0; e < V; ++e)
-                out.put(e, Op::finish(state, x[u].value(e), extras[u].value(e), first,
-                                      column[u] + e, length));
-            row.store(out, column[u], valid[u]);
+                out.put(e, Op::finish(state, batch.x[u].value(e), extras[u].value(e), first,
+                                      batch.column[u] + e, length));
+            row.store(out, batch.column[u], batch.valid[u], batch.skip[u]);
         }
     }
 }

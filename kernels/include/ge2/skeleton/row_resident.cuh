@@ -6,70 +6,97 @@
 
 namespace ge2 {
 
-// One thread's part of a row: U vectors of V elements, LANES vectors apart.
+// One thread's part of a row: U vectors of V elements, LANES vectors apart. Where rows start off a
+// 16-byte boundary, vectors lie on boundaries and the first and last of a row are cut.
 template <typename Row, int V, int U>
 struct ResidentPart {
+    static constexpr bool kWhole = Row::kIsWhole;
+
     typename Row::template Chunk<V> x[U];
     int valid[U];
+    int skip[U];
     long long column[U];
 
-    template <bool WHOLE>
     void load(const Row& row, int rank, int lanes, long long n) {
+        const int shift = row.template shift<V>();
 #pragma unroll
         for (int u = 0; u < U; ++u) {
-            column[u] = static_cast<long long>(u * lanes + rank) * V;
+            column[u] = static_cast<long long>(u * lanes + rank) * V - shift;
             const long long left = n - column[u];
-            valid[u] = left >= V ? V : (!WHOLE && left > 0 ? static_cast<int>(left) : 0);
-            row.load(x[u], column[u], valid[u]);
+            valid[u] = left >= V ? V : (!kWhole && left > 0 ? static_cast<int>(left) : 0);
+            skip[u] = Row::kIsShifted && column[u] < 0 ? static_cast<int>(-column[u]) : 0;
+            row.load(x[u], column[u], valid[u], skip[u]);
         }
     }
 
-    // Calls visit(chunk, lane, column) for each element that exists.
-    template <bool WHOLE, typename Visit>
+    // Calls visit(x, column) for each element that exists.
+    template <typename Visit>
     void each(unsigned zero, Visit visit) const {
 #pragma unroll
         for (int u = 0; u < U; ++u) {
-            if (WHOLE && valid[u] == 0) continue;
+            if (kWhole && valid[u] == 0) continue;
             const typename Row::template Chunk<V> chunk = U >= 4 ? x[u].again(zero) : x[u];
 #pragma unroll
             for (int e = 0; e < V; ++e)
-                if (WHOLE || e < valid[u]) visit(chunk.value(e), column[u] + e);
+                if (kWhole || (e >= skip[u] && e < valid[u])) visit(chunk.value(e), column[u] + e);
         }
     }
 };
 
 // Runs stages K.. over the part, each reduced over the group before the next.
-template <typename Op, int K, bool WHOLE, typename Part, typename Group, typename Args>
+template <typename Op, int K, typename Part, typename Group, typename Args>
 inline void run_stages(typename Op::Seen& seen, const Part& part, Group& group,
                        const typename Op::Values& first, typename Op::Compute n,
                        const Args& args) {
     if constexpr (K < Op::kStages) {
         using Stage = typename Op::template StageAt<K>;
         typename Stage::Partial partial = Stage::init();
-        part.template each<WHOLE>(args.zero[K < 3 ? K : 3], [&](const auto& x, long long index) {
+        part.each(args.zero[K < 3 ? K : 3], [&](const auto& x, long long index) {
             Stage::add(partial, seen, x, first, index);
         });
         partial = group.all_symmetric(
             partial, [](const auto& a, const auto& b) { return Stage::merge(a, b); });
         Stage::finish(seen, partial, n);
-        run_stages<Op, K + 1, WHOLE>(seen, part, group, first, n, args);
+        run_stages<Op, K + 1>(seen, part, group, first, n, args);
     }
 }
 
-// A block holds ROWS rows of LANES threads each.
-template <typename Op, typename Row, typename Group, int LANES, int ROWS, int V, int U, bool WHOLE,
-          typename Linear, typename Args>
+// Where a thread stands: a block holds ROWS rows of LANES threads each.
+template <int LANES, int ROWS>
+struct RowsOfBlock {
+    static constexpr int kLanes = LANES;
+    static int rank() { return static_cast<int>(threadIdx.x) % LANES; }
+    template <typename Linear>
+    static Linear row() {
+        return static_cast<Linear>(blockIdx.x) * ROWS + static_cast<Linear>(threadIdx.x / LANES);
+    }
+};
+
+// BLOCKS consecutive blocks of THREADS hold one row.
+template <int THREADS, int BLOCKS>
+struct BlocksOfRow {
+    static constexpr int kLanes = THREADS * BLOCKS;
+    static int rank() {
+        return static_cast<int>(blockIdx.x % BLOCKS * THREADS + threadIdx.x);
+    }
+    template <typename Linear>
+    static Linear row() {
+        return static_cast<Linear>(blockIdx.x / BLOCKS);
+    }
+};
+
+template <typename Op, typename Row, typename Group, typename Place, int V, int U, typename Linear,
+          typename Args>
 inline void row_resident(const Args& args, unsigned char* scratch) {
     using Compute = typename Op::Compute;
-    const int rank = static_cast<int>(threadIdx.x) % LANES;
-    const Linear wanted =
-        static_cast<Linear>(blockIdx.x) * ROWS + static_cast<Linear>(threadIdx.x / LANES);
+    const int rank = Place::rank();
+    const Linear wanted = Place::template row<Linear>();
     const bool active = wanted < static_cast<Linear>(args.rows);
     // Shuffles and barriers need all threads, so those beyond the last row repeat row 0.
     const Row row(args, active ? wanted : 0);
     Group group(scratch);
     ResidentPart<Row, V, U> part;
-    part.template load<WHOLE>(row, rank, LANES, args.n);
+    part.load(row, rank, Place::kLanes, args.n);
     typename Op::Values first{};
     if constexpr (Op::kPivot) {
         typename Row::template Chunk<1> head;
@@ -80,14 +107,15 @@ inline void row_resident(const Args& args, unsigned char* scratch) {
     typename Op::State state = Op::init();
     if constexpr (Op::kStages > 0) {
         typename Op::Seen seen{};
-        run_stages<Op, 0, WHOLE>(seen, part, group, first, n, args);
+        run_stages<Op, 0>(seen, part, group, first, n, args);
         state = Op::collect(seen, n);
     } else {
-        part.template each<WHOLE>(args.zero[0], [&](const auto& x, long long index) {
+        part.each(args.zero[0], [&](const auto& x, long long index) {
             state = Op::update(state, x, first, index);
         });
         state = group.all(state, [](const auto& a, const auto& b) { return Op::merge(a, b); });
     }
+    group.leave();
     if (!active) return;
     if constexpr (Op::kScalarOutputs) {
         if (rank == 0) {
@@ -101,7 +129,7 @@ inline void row_resident(const Args& args, unsigned char* scratch) {
         for (int u = 0; u < U; ++u) {
             if (part.valid[u] == 0) continue;
             typename Row::template ExtraChunk<V> extras;
-            row.load(extras, part.column[u], part.valid[u]);
+            row.load(extras, part.column[u], part.valid[u], part.skip[u]);
             const typename Row::template Chunk<V> x =
                 U >= 4 ? part.x[u].again(args.zero[3]) : part.x[u];
             typename Row::template OutChunk<V> out;
@@ -109,7 +137,7 @@ inline void row_resident(const Args& args, unsigned char* scratch) {
             for (int e = 0; e < V; ++e)
                 out.put(e, Op::finish(state, x.value(e), extras.value(e), first,
                                       part.column[u] + e, n));
-            row.store(out, part.column[u], part.valid[u]);
+            row.store(out, part.column[u], part.valid[u], part.skip[u]);
         }
     }
 }

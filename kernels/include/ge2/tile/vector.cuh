@@ -10,34 +10,36 @@ constexpr int kUnit = 0;       // neighbours in memory, aligned: one access
 constexpr int kBroadcast = 1;  // the same element for all
 constexpr int kStrided = 2;    // any step, one access per element
 
-// Reads V elements from `from + at`; elements from `valid` on are not touched and become zero.
-// WHOLE promises that valid is 0 or V.
+// Reads lanes [skip, valid) of V elements from `from + at`; the memory of the others is not touched
+// and they become zero. WHOLE promises that skip is 0 and valid 0 or V.
 template <int MODE, bool WHOLE = false, typename T, int V, typename Offset>
-inline void load_lanes(Vec<T, V>& to, const T* from, Offset at, int valid, Offset step = 1) {
+inline void load_lanes(Vec<T, V>& to, const T* from, Offset at, int valid, Offset step = 1,
+                       int skip = 0) {
     if constexpr (MODE == kBroadcast) {
-        const T one = valid > 0 ? from[at] : T{};
+        const T one = valid > skip ? from[at] : T{};
 #pragma unroll
         for (int e = 0; e < V; ++e) to.v[e] = one;
     } else {
         if constexpr (MODE == kUnit) {
-            if (valid >= V) {
+            if (skip <= 0 && valid >= V) {
                 to = *reinterpret_cast<const Vec<T, V>*>(from + at);
                 return;
             }
         }
 #pragma unroll
         for (int e = 0; e < V; ++e) {
-            const bool inside = !(WHOLE && MODE == kUnit) && e < valid;
+            const bool inside = !(WHOLE && MODE == kUnit) && e >= skip && e < valid;
             to.v[e] = inside ? from[at + static_cast<Offset>(e) * step] : T{};
         }
     }
 }
 
-// Writes the first `valid` of V elements to `to + at`.
+// Writes lanes [skip, valid) of V elements to `to + at`.
 template <int MODE, bool WHOLE = false, typename T, int V, typename Offset>
-inline void store_lanes(const Vec<T, V>& from, T* to, Offset at, int valid, Offset step = 1) {
+inline void store_lanes(const Vec<T, V>& from, T* to, Offset at, int valid, Offset step = 1,
+                        int skip = 0) {
     if constexpr (MODE == kUnit) {
-        if (valid >= V) {
+        if (skip <= 0 && valid >= V) {
             *reinterpret_cast<Vec<T, V>*>(to + at) = from;
             return;
         }
@@ -45,7 +47,7 @@ inline void store_lanes(const Vec<T, V>& from, T* to, Offset at, int valid, Offs
     }
 #pragma unroll
     for (int e = 0; e < V; ++e)
-        if (e < valid) to[at + static_cast<Offset>(e) * step] = from.v[e];
+        if (e >= skip && e < valid) to[at + static_cast<Offset>(e) * step] = from.v[e];
 }
 
 }  // namespace ge2

@@ -24,6 +24,9 @@ struct Group {
     explicit Group(unsigned char* memory)
         : scratch(memory + threadIdx.x / THREADS * (2 * kBufferBytes)), turn(0) {}
 
+    // After the last use.
+    void leave() {}
+
     template <typename T, typename Merge>
     T all(T value, Merge merge) {
         return across(warp_shuffle::Group<32>(nullptr).all(value, merge), merge);

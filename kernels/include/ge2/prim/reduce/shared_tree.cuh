@@ -19,6 +19,9 @@ struct Group {
     explicit Group(unsigned char* memory)
         : scratch(memory + threadIdx.x / THREADS * (THREADS * kBytes)) {}
 
+    // After the last use.
+    void leave() {}
+
     template <typename T, typename Merge>
     T all(T value, Merge merge) {
         static_assert(sizeof(T) <= kBytes, "a state has at most 64 bytes");

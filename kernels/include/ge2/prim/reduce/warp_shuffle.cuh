@@ -17,6 +17,9 @@ struct Group {
 
     explicit Group(unsigned char*) {}
 
+    // After the last use.
+    void leave() {}
+
     // Merges lower lanes first, so that all lanes compute the very same bits even where a merge of
     // contracted multiply-adds is not symmetric.
     template <typename T, typename Merge>
