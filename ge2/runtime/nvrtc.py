@@ -20,7 +20,6 @@ from . import elf
 OPTIONS = (
     "-std=c++17",
     "--device-as-default-execution-space",
-    "-default-device",
     "-ftz=false",
     "-prec-div=true",
     "-prec-sqrt=true",

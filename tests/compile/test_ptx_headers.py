@@ -85,7 +85,7 @@ def compile_text(text: str, arch: str) -> str:
     """Compile for arch and return the log; fail with it otherwise."""
     program = nvrtc.createProgram(text, "test.cu", (), ())
     options = ("-std=c++17", f"-arch={arch}", "--device-as-default-execution-space",
-               "-default-device", "-ftz=false", f"-I{include_dir()}", "--ptxas-options=-v")
+               "-ftz=false", f"-I{include_dir()}", "--ptxas-options=-v")
     try:
         nvrtc.compileProgram(program, options)
     except nvrtc.NVRTCError:
