@@ -128,6 +128,43 @@ def clear(json_target: str | None, quiet: bool, verbose: bool) -> int:
     return 1 if left else 0
 
 
+@cache.command()
+@click.argument("file")
+@click.option("--arch", metavar="SM", help="Only kernels of this architecture.")
+@report_options
+def export(file: str, arch: str | None, json_target: str | None, quiet: bool, verbose: bool
+           ) -> None:
+    """Write the kernels into FILE (a .tar.gz), to import them on a machine of the same kind."""
+    from .cache_archive import write_archive
+
+    report = Report(json_target, quiet=quiet, verbose=verbose)
+    count, size = write_archive(_store(), Path(file), arch)
+    report.line(f"wrote {count} kernels, {human_bytes(size)}, to {file}")
+    report.data = {"kernels": count, "bytes": size, "file": file}
+    report.finish()
+
+
+@cache.command("import")
+@click.argument("file")
+@report_options
+def import_(file: str, json_target: str | None, quiet: bool, verbose: bool) -> int:
+    """Add the kernels of FILE, which `ge2 cache export` wrote.
+
+    Kernels are programs: import files only from those whose programs you would run. Each one's
+    checksum and contract version is looked at; exit code 1 when some are refused.
+    """
+    from .cache_archive import read_archive
+
+    report = Report(json_target, quiet=quiet, verbose=verbose)
+    added, refused = read_archive(_store(), Path(file))
+    for name, reason in refused:
+        report.line(f"{bad('refused')}  {name}: {reason}")
+    report.line(f"imported {added} kernels")
+    report.data = {"imported": added, "refused": [{"name": n, "reason": r} for n, r in refused]}
+    report.finish()
+    return 1 if refused else 0
+
+
 def _store() -> DiskCache:
     return disk_cache.default_cache()
 

@@ -67,11 +67,17 @@ def model_options(function: _Function) -> _Function:
               metavar="PERCENT", help="--bench: until the median's uncertainty is below this.")
 @click.option("--timeout", type=click.FloatRange(min=0), default=15.0, show_default=True,
               metavar="SECONDS", help="--bench: give up after this; the unmet criterion is named.")
+@click.option("--profile", is_flag=True, help="Show kernel, time and throughput of each node.")
+@click.option("--trace", metavar="FILE", help="Write the nodes' times for chrome://tracing.")
+@click.option("--memory", is_flag=True, help="Show what memory a run takes, first and steady time.")
+@click.option("--bisect", is_flag=True,
+              help="Name the first node that departs from the float64 reference.")
 @report_options
 def run(path: str, symbols: tuple[str, ...], device: int | None, backend: str | None,
         inputs: tuple[str, ...], output: str | None, seed: int, check: bool, atol: float | None,
         rtol: float | None, bench: bool, min_time: float, min_samples: int, max_noise: float,
-        timeout: float, json_target: str | None, quiet: bool, verbose: bool) -> int:
+        timeout: float, profile: bool, trace: str | None, memory: bool, bisect: bool,
+        json_target: str | None, quiet: bool, verbose: bool) -> int:
     """Run MODEL (a model.json file).
 
     Inputs come from --input, else from the model's sample, else they are random. With a sample, the
@@ -99,6 +105,16 @@ def run(path: str, symbols: tuple[str, ...], device: int | None, backend: str | 
     ok = _check_sample(model, feeds, results, atol, rtol, report)
     if check:
         ok = _check_reference(model, feeds, results, atol, rtol, report) and ok
+    if bisect:
+        from .run_tools import bisect_model
+
+        ok = bisect_model(model, feeds.arrays, atol, rtol, report) and ok
+    if memory:
+        from .run_tools import report_memory
+
+        report_memory(model, feeds.arrays, seconds, report)
+    if profile or trace:
+        _profile(model, feeds, profile, trace, report)
     if bench:
         from .bench import Criteria, bench_model
 
@@ -107,6 +123,17 @@ def run(path: str, symbols: tuple[str, ...], device: int | None, backend: str | 
     report.data["ok"] = ok
     report.finish()
     return 0 if ok else 1
+
+
+def _profile(model: Model, feeds: Feeds, shown: bool, trace: str | None, report: Report) -> None:
+    from .node_profile import profile_model, report_profile, write_trace
+
+    rows = profile_model(model, feeds.arrays)
+    if shown:
+        report_profile(rows, report)
+    if trace:
+        write_trace(rows, trace)
+        report.message(f"wrote {trace}")
 
 
 def open_model(path: str, backend: str | None, device: int | None, report: Report) -> Model:

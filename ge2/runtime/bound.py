@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .. import config
 from ..compiler.plan import Plan, Step
 from ..errors import Ge2Error, LaunchFailed
 from .cuda_graph import KernelGraph
-from .device import Device, EmulatedUnit
+from .device import Device, EmulatedUnit, Unit
 from .lease import Lease, LeasePool, make_lease
+
+Observer = Callable[[Step, Unit, int], None]
+"""Called with a step, its launch and the raw stream, after the launch has finished."""
 
 
 @dataclass(slots=True)
@@ -32,7 +35,8 @@ class BoundPlan:
     external: list[int]
     leases: LeasePool
 
-    def launch(self, lease: Lease, bases: list[int], stream: int) -> None:
+    def launch(self, lease: Lease, bases: list[int], stream: int,
+               observer: Observer | None = None) -> None:
         """Put the plan's launches on a stream.
 
         As one graph whose nodes are updated where an address moved; one by one with the emulator,
@@ -42,6 +46,7 @@ class BoundPlan:
             lease: held by the caller; one without an event belongs to a captured graph.
             bases: address of every root.
             stream: raw handle.
+            observer: called after each launch, which then go one by one.
 
         Raises:
             LaunchFailed: names the node where launches go one by one.
@@ -49,9 +54,9 @@ class BoundPlan:
         changed = self._repoint(lease, bases)
         if not lease.units:
             return
-        if self.device.kind != "cuda" or config.get("GE2_SYNC") == "1":
+        if observer or self.device.kind != "cuda" or config.get("GE2_SYNC") == "1":
             lease.graph = None  # its nodes would miss the addresses patched here
-            self._launch_one_by_one(lease, stream)
+            self._launch_one_by_one(lease, stream, observer)
         elif not lease.event:
             for unit in lease.units:
                 unit(stream)
@@ -80,7 +85,7 @@ class BoundPlan:
         lease.bases, lease.patched = bases, True
         return sorted(moved)
 
-    def _launch_one_by_one(self, lease: Lease, stream: int) -> None:
+    def _launch_one_by_one(self, lease: Lease, stream: int, observer: Observer | None) -> None:
         wait = not self.device.is_capturing(stream)
         for unit, step in zip(lease.units, self.steps_of, strict=True):
             try:
@@ -89,6 +94,8 @@ class BoundPlan:
                 unit(stream)
                 if wait:
                     self.device.synchronize(stream)
+                if observer is not None:
+                    observer(step, unit, stream)
             except LaunchFailed as error:
                 raise LaunchFailed(f"node {step.node.name!r} ({step.node.op}), kernel "
                                    f"{unit.record.kernel.entry}: {error}") from error

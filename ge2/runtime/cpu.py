@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,8 +95,13 @@ class CpuProgram:
             outputs = elementwise.formulas(definition, attrs, given)
         return _Step(node, definition, attrs, outs, outputs, free)
 
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, feeds: Mapping[str, Array],
+            observe: Callable[[Node, float], None] | None = None) -> dict[str, Array]:
         """Return the graph's outputs, each a fresh row-major array.
+
+        Args:
+            feeds: one array per graph input.
+            observe: called after each node with the seconds that it took.
 
         Raises:
             MissingInput, DtypeMismatch, ShapeMismatch: a feed is not what the graph takes.
@@ -106,10 +112,13 @@ class CpuProgram:
         for name in self.graph.inputs:
             values[name] = self._converted(np.asarray(feeds[name]))
         for step in self._steps:
+            start = time.perf_counter()
             try:
                 results = _run_step(step, values, bound)
             except Ge2Error as error:
                 raise type(error)(f"node {step.node.name!r}: {error}") from error
+            if observe is not None:
+                observe(step.node, time.perf_counter() - start)
             for name, result in zip(step.node.outputs, results, strict=False):
                 if name:
                     values[name] = result

@@ -32,7 +32,7 @@ from ..errors import (
 from ..problem import Problem, TensorSpec
 from . import arrays, driver
 from .arrays import Feed
-from .bound import BoundPlan, bind_plan
+from .bound import BoundPlan, Observer, bind_plan
 from .device import (
     Allocation,
     Device,
@@ -78,6 +78,7 @@ class Executable:
         graph: what is run.
         backend: its name.
         bound: the only plan of an executable made by for_problem.
+        observer: where set, launches go one by one and it is called after each.
 
     Args:
         graph: optimised; may have named dimensions, which are bound by the shapes of each call.
@@ -99,6 +100,7 @@ class Executable:
         self._own_stream: int | None = None
         self._cpu: Any = None
         self.bound: BoundPlan | None = None
+        self.observer: Observer | None = None
         if self.backend == "cpu":
             from .cpu import CpuProgram
 
@@ -350,7 +352,7 @@ class Executable:
         try:
             for index, feed in call.copies_in:
                 self.device.copy(call.bases[index], feed.address, feed.spec.nbytes, stream)
-            call.bound.launch(lease, call.bases, stream)
+            call.bound.launch(lease, call.bases, stream, self.observer)
             for index, address, nbytes in call.copies_out:
                 self.device.copy(address, call.bases[index], nbytes, stream)
             if call.copies_out:
