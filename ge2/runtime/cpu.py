@@ -15,9 +15,9 @@ from ..compiler.ir import Dim, Graph, Node, TensorType, evaluate, present
 from ..compiler.ir.dim import symbols
 from ..compiler.ir.expr import Expr
 from ..compiler.opdefs import OpDef, elementwise
+from ..compiler.opdefs.formula import formula
 from ..contract import DTYPES, dtype_name, numpy_dtype
 from ..errors import DtypeMismatch, Ge2Error, Invalid, MissingInput, ShapeMismatch
-from .cpu_expr import formula
 
 Array = npt.NDArray[Any]
 

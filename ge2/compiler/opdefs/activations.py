@@ -10,6 +10,7 @@ import numpy as np
 from ...contract import ActKind
 from ..ir import expr as ex
 from ..ir.expr import Expr, ExprBundle
+from .formula import evaluate
 from .opdef import Array
 
 _INV_SQRT_2 = 0.7071067811865476
@@ -83,14 +84,13 @@ def apply(act: str, x: Array, leaky_slope: float = 0.01) -> Array:
     if act == "relu":
         return np.asarray(np.maximum(x, x.dtype.type(0)))
     dtype = "f64" if x.dtype == np.float64 else "f32"
-    return ex.evaluate(_bundle(act, leaky_slope, dtype).outputs, [x])[0]
+    return evaluate(_bundle(act, leaky_slope, dtype).outputs, [x])[0]
 
 
-def evaluate_bundle(bundle: ExprBundle, inputs: Sequence[Array | None],
-                    coords: Sequence[Array] = ()) -> list[Array]:
+def evaluate_bundle(bundle: ExprBundle, inputs: Sequence[Array | None]) -> list[Array]:
     """Evaluate an f32 bundle; in f64 when the inputs are f64 (the reference of a model)."""
     dtypes = ["f64" if a is not None and a.dtype == np.float64 else "" for a in inputs]
-    return ex.evaluate(fitted(bundle, dtypes).outputs, inputs, coords)
+    return evaluate(fitted(bundle, dtypes).outputs, inputs)
 
 
 def fitted(bundle: ExprBundle, dtypes: Sequence[str]) -> ExprBundle:

@@ -15,6 +15,7 @@ from ..ir import expr as ex
 from ..ir.expr import Expr, ExprBundle
 from ..ir.nodes import TensorType
 from . import activations as act
+from .formula import evaluate
 from .opdef import (
     ALL,
     BOOL,
@@ -167,8 +168,8 @@ _STORED = {np.dtype(np.float64): "f64", np.dtype(np.float32): "f32", np.dtype(np
 def _reference(name: str) -> Callable[[Arrays, dict[str, Any]], list[Array]]:
     def reference(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
         given = [a for a in arrays if a is not None]
-        formula = expression_of(BY_NAME[name], attrs, [_STORED[a.dtype] for a in given])
-        return ex.evaluate([formula], given)
+        result = expression_of(BY_NAME[name], attrs, [_STORED[a.dtype] for a in given])
+        return evaluate((result,), given)
 
     return reference
 
@@ -335,11 +336,7 @@ def _infer_fused(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
 
 
 def _reference_fused(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
-    shape = np.broadcast_shapes(*(a.shape for a in arrays if a is not None))
-    coords = [np.arange(n).reshape(-1, *(1,) * (len(shape) - axis - 1))
-              for axis, n in enumerate(shape)]
-    return [np.broadcast_to(result, shape)
-            for result in act.evaluate_bundle(attrs["expr"], arrays, coords)]
+    return act.evaluate_bundle(attrs["expr"], arrays)
 
 
 FUSED = OpDef(

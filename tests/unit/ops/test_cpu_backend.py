@@ -10,8 +10,8 @@ import pytest
 from ge2.compiler import opdefs
 from ge2.compiler.ir import Graph, Node, TensorType, symbol
 from ge2.compiler.ir import expr as ex
+from ge2.compiler.opdefs.formula import formula
 from ge2.errors import DtypeMismatch, MissingInput, ShapeMismatch
-from ge2.runtime import cpu_expr
 from ge2.runtime.cpu import CpuProgram, run_graph
 
 B = symbol("B")
@@ -85,7 +85,7 @@ def test_blocked_formula_equals_direct_evaluation(shape):
               RNG.standard_normal(shape[-1:]).astype(np.float32)]
     results = [np.empty(shape, t) for t in ("f4", "i4", "f4")]
     if results[0].size:
-        cpu_expr.formula(outputs).run(arrays, results)
+        formula(outputs).run(arrays, results)
     coords = [np.arange(n).reshape(-1, *(1,) * (len(shape) - a - 1)) for a, n in enumerate(shape)]
     for got, wanted in zip(results, ex.evaluate(outputs, arrays, coords), strict=True):
         np.testing.assert_array_equal(got, np.broadcast_to(wanted, shape))

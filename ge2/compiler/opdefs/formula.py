@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..compiler.ir import expr as ex
-from ..compiler.ir.expr import Expr
-from ..compiler.ir.scalar_ops import SCALAR_OPS
-from ..contract import numpy_dtype
+from ...contract import numpy_dtype
+from ..ir import expr as ex
+from ..ir.expr import Expr
+from ..ir.scalar_ops import SCALAR_OPS
 
 Array = npt.NDArray[Any]
 
@@ -90,13 +90,13 @@ class Formula:
             for block, offsets in _blocks(shape):
                 self._run_block(block, offsets, slots, pool, views, outputs)
 
-    def _run_block(self, block: tuple[slice, ...], offsets: Sequence[int], slots: list[Any],
+    def _run_block(self, block: tuple[Any, ...], offsets: Sequence[int], slots: list[Any],
                    pool: dict[int, Array], views: dict[int, Array],
                    outputs: Sequence[Array]) -> None:
-        targets = [output[(*block, ...)] for output in outputs]
+        targets = [output[block] for output in outputs]
         shape = targets[0].shape
         for slot, index, dtype in self.inputs:
-            slots[slot] = views[index][(*block, ...)].astype(dtype, copy=False)
+            slots[slot] = views[index][block].astype(dtype, copy=False)
         for slot, axis in self.coords:
             places = np.arange(offsets[axis], offsets[axis] + shape[axis])
             slots[slot] = places.reshape(-1, *(1,) * (len(shape) - axis - 1))
@@ -117,6 +117,18 @@ class Formula:
 def formula(outputs: tuple[Expr, ...]) -> Formula:
     """Return the compiled form of some expressions."""
     return Formula(outputs)
+
+
+def evaluate(outputs: tuple[Expr, ...], arrays: Sequence[Array | None]) -> list[Array]:
+    """Return one array per output, in its compute dtype and the broadcast shape of the arrays.
+
+    Coordinates count along the axes of that shape.
+    """
+    shape = np.broadcast_shapes(*(a.shape for a in arrays if a is not None))
+    results = [np.empty(shape, numpy_dtype(output.dtype)) for output in outputs]
+    if results[0].size:
+        formula(outputs).run(arrays, results)
+    return results
 
 
 def _present(array: Array | None) -> Array:
@@ -149,12 +161,11 @@ def _function(node: Expr) -> tuple[Callable[..., Any], bool]:
     return lambda *xs: np.asarray(function(*xs)).astype(dtype, copy=False), False
 
 
-def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[tuple[slice, ...], list[int]]]:
-    """Yield slices that cover shape in row-major order, each of at most about BLOCK elements."""
+def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[tuple[Any, ...], list[int]]]:
+    """Yield indices that cover shape in row-major order, each of at most about BLOCK elements."""
     size = int(np.prod(shape))
-    whole = (slice(None),) * len(shape)
     if size <= 2 * BLOCK:
-        yield whole, [0] * len(shape)
+        yield (...,), [0] * len(shape)  # an ellipsis keeps a scalar an array
         return
     inner = size
     axis = 0
@@ -165,5 +176,5 @@ def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[tuple[slice, ...], list[in
     for index in np.ndindex(*shape[:axis]):
         for start in range(0, shape[axis], step):
             lead = tuple(slice(i, i + 1) for i in index)
-            yield ((*lead, slice(start, start + step), *whole[axis + 1:]),
-                   [*index, start, *(0,) * (len(shape) - axis - 1)])
+            offsets = [*index, start, *(0,) * (len(shape) - axis - 1)]
+            yield (*lead, slice(start, start + step), ...), offsets
