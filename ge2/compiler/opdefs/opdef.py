@@ -205,10 +205,11 @@ def check_inputs(op: OpDef, types: Types) -> None:
     for index, given in enumerate(types):
         if given is None:
             continue
-        name = op.input_name(index)
-        own = op.other.get(name.partition("[")[0])
+        # Graphs have many nodes: names are made where one is needed.
+        own = op.other.get(op.input_name(index).partition("[")[0]) if op.other else None
         allowed = own or op.dtypes
         if given.dtype not in allowed:
+            name = op.input_name(index)
             raise DtypeMismatch(f"{op.name} cannot take {name} of dtype {given.dtype}",
                                 found=given, wanted=" or ".join(allowed))
         if own:
@@ -216,6 +217,7 @@ def check_inputs(op: OpDef, types: Types) -> None:
         if main is None:
             main = given.dtype
         elif main != given.dtype:
+            name = op.input_name(index)
             raise DtypeMismatch(f"{op.name} input {name} differs in dtype from the others",
                                 found=given.dtype, wanted=main,
                                 hint="Add a CAST in the model")

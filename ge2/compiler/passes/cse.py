@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from ..ir.nodes import Graph, Node
+from ..opdefs import full_attrs
 from .editor import Editor
 from .pass_manager import PassResult
 
@@ -46,7 +48,13 @@ def _key(editor: Editor, node: Node) -> Hashable:
     inputs = node.inputs
     if editor.licensed(node, "commutative"):
         inputs = tuple(sorted(inputs))
-    return node.op, inputs, len(node.outputs), frozen(editor.attrs(node))
+    attrs = frozen(editor.attrs(node)) if node.attrs else _defaults(node.op)
+    return node.op, inputs, len(node.outputs), attrs
+
+
+@lru_cache(maxsize=1024)
+def _defaults(op: str) -> Hashable:
+    return frozen(full_attrs(op, {}))
 
 
 def frozen(value: Any) -> Hashable:

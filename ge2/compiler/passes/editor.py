@@ -5,7 +5,7 @@ Every operation costs time in the nodes that it touches, never in the size of th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,8 +35,17 @@ class Editor:
         self._slot: dict[str, int] = {node.name: i for i, node in enumerate(graph.nodes)}
         self._producer: dict[str, Node] = {}
         self._readers: dict[str, dict[str, Node]] = {}
+        readers = self._readers
         for node in graph.nodes:
-            self._register(node)
+            for value in node.outputs:
+                self._producer[value] = node
+            for value in node.inputs:
+                if value in readers:
+                    readers[value][node.name] = node
+                else:
+                    readers[value] = {node.name: node}
+        self._producer.pop("", None)  # absent outputs and inputs
+        readers.pop("", None)
 
     # -- questions ----------------------------------------------------------------------------
 
@@ -52,6 +61,10 @@ class Editor:
 
     def _alive(self, slot: list[Node], names: list[str]) -> Iterator[Node]:
         for name in names:
+            if len(slot) == 1:  # nearly always
+                if slot[0].name == name:
+                    yield slot[0]
+                continue
             at = _index(slot, name)
             if at is not None:
                 yield slot[at]
@@ -242,7 +255,15 @@ class Editor:
 
 
 def _index(slot: list[Node], name: str) -> int | None:
-    return next((i for i, node in enumerate(slot) if node.name == name), None)
+    for at, node in enumerate(slot):
+        if node.name == name:
+            return at
+    return None
+
+
+def has_any(graph: Graph, ops: Container[str]) -> bool:
+    """Return whether a graph has a node of one of ops: without, a pass has nothing to look at."""
+    return any(node.op in ops for node in graph.nodes)
 
 
 def is_float(kind: TensorType) -> bool:

@@ -16,7 +16,7 @@ from ..ir.nodes import Graph, Node
 from ..opdefs import full_attrs
 from .activations import activation_of
 from .chains import other_input
-from .editor import Editor, is_float
+from .editor import Editor, has_any, is_float
 from .fuse_gemm import GEMM_OPS
 from .pass_manager import PassResult
 
@@ -31,6 +31,8 @@ class FoldAffinePass:
 
     def __call__(self, graph: Graph) -> PassResult:
         """Return the rewritten graph."""
+        if not has_any(graph, ("CONV2D", *GEMM_OPS)):
+            return PassResult(graph, False)
         editor = Editor(graph)
         for node in editor.sweep():
             if node.op == "CONV2D" or node.op in GEMM_OPS:

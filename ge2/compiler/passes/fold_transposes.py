@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..ir.nodes import Graph, Node
 from ..opdefs.movement import permutation
-from .editor import Editor, is_float
+from .editor import Editor, has_any, is_float
 from .fuse_gemm import GEMM_OPS
 from .pass_manager import PassResult
 
@@ -19,6 +19,8 @@ class FoldTransposesPass:
 
     def __call__(self, graph: Graph) -> PassResult:
         """Return the rewritten graph."""
+        if not has_any(graph, ("TRANSPOSE",)):
+            return PassResult(graph, False)
         editor = Editor(graph)
         for node in editor.sweep():
             if node.op in GEMM_OPS and editor.licensed(node, "transposable"):

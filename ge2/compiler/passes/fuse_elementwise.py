@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ...contract import DTYPES
 from .. import opdefs
@@ -71,7 +72,7 @@ class _Group:
 
 
 def _join(editor: Editor, node: Node, groups: dict[str, _Group]) -> _Group:
-    steps = len(walk(node_formulas(editor, node)))
+    steps = _size(node_formulas(editor, node))
     kind = editor.type(node.outputs[0])
     group = _common_group(editor, node, groups)
     if group is not None and kind.shape == group.shape:
@@ -82,6 +83,11 @@ def _join(editor: Editor, node: Node, groups: dict[str, _Group]) -> _Group:
             group.steps += steps
             return group
     return _Group([node], kind.shape, set(node.inputs), steps)
+
+
+@lru_cache(maxsize=4096)
+def _size(formulas: tuple[Expr, ...]) -> int:
+    return len(walk(formulas))
 
 
 def _common_group(editor: Editor, node: Node, groups: dict[str, _Group]) -> _Group | None:

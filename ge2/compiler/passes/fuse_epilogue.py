@@ -10,7 +10,7 @@ from ..ir.nodes import Graph, Node
 from ..opdefs import full_attrs
 from ..opdefs.gemm_epilogue import epilogue_of
 from ..opdefs.shapes import broadcasts_to
-from .editor import Editor, is_float
+from .editor import Editor, has_any, is_float
 from .fuse_elementwise import MAX_INPUTS, fusible, node_formulas, reads_coordinates
 from .fuse_gemm import GEMM_OPS
 from .pass_manager import PassResult
@@ -24,6 +24,8 @@ class FuseEpiloguePass:
 
     def __call__(self, graph: Graph) -> PassResult:
         """Return the rewritten graph."""
+        if not has_any(graph, GEMM_OPS):
+            return PassResult(graph, False)
         editor = Editor(graph)
         for node in editor.sweep():
             if fusible(editor, node):

@@ -15,7 +15,7 @@ from typing import Any
 from ..ir.nodes import Graph, Node
 from ..opdefs import full_attrs
 from .activations import activation_of
-from .editor import Editor, is_float
+from .editor import Editor, has_any, is_float
 from .pass_manager import PassResult
 
 GEMM_OPS = ("MATMUL", "GEMM_BIAS_ACT")
@@ -29,6 +29,8 @@ class FuseGemmPass:
 
     def __call__(self, graph: Graph) -> PassResult:
         """Return the rewritten graph."""
+        if not has_any(graph, GEMM_OPS):
+            return PassResult(graph, False)
         editor = Editor(graph)
         for node in editor.sweep():
             if node.op in GEMM_OPS and _extensible(editor, node):

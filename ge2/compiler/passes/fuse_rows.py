@@ -16,7 +16,7 @@ from ..ir.expr import Expr, ExprBundle, const, input, substitute, walk
 from ..ir.nodes import Graph, Node
 from ..opdefs.fused_row import BASES
 from ..opdefs.shapes import broadcasts_to
-from .editor import Editor, is_float
+from .editor import Editor, has_any, is_float
 from .fuse_elementwise import MAX_INPUTS, fusible, node_formulas, reads_coordinates
 from .pass_manager import PassResult
 
@@ -32,6 +32,8 @@ class FuseRowsPass:
 
     def __call__(self, graph: Graph) -> PassResult:
         """Return the rewritten graph."""
+        if not has_any(graph, BASES):
+            return PassResult(graph, False)
         editor = Editor(graph)
         for node in editor.sweep():
             if node.op in BASES and is_float(editor.type(node.inputs[0])):

@@ -20,7 +20,7 @@ from ...contract import DTYPES
 from .. import opdefs
 from ..ir.expr import Expr, ExprBundle, const, evaluate, input, substitute, walk, widen
 from ..ir.nodes import Graph, Node
-from .editor import Editor, is_float
+from .editor import Editor, has_any, is_float
 from .fuse_elementwise import fusible, node_formulas, reads_coordinates
 from .pass_manager import PassResult
 
@@ -57,6 +57,8 @@ class LiftActivationsPass:
 
     def __call__(self, graph: Graph) -> PassResult:
         """Return the rewritten graph."""
+        if not has_any(graph, _HALLMARKS):
+            return PassResult(graph, False)
         editor = Editor(graph)
         for node in editor.backward():
             if node.op in _ENDS and fusible(editor, node) and is_float(

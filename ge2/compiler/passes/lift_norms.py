@@ -26,7 +26,7 @@ from .chains import (
     read_only_by,
     squared,
 )
-from .editor import Editor, is_float
+from .editor import Editor, has_any, is_float
 from .pass_manager import PassResult
 
 
@@ -38,6 +38,8 @@ class LiftNormsPass:
 
     def __call__(self, graph: Graph) -> PassResult:
         """Return the rewritten graph."""
+        if not has_any(graph, ("REDUCE_MEAN",)):
+            return PassResult(graph, False)
         editor = Editor(graph)
         for node in editor.sweep():
             if node.op == "REDUCE_MEAN" and editor.licensed(node, "mergeable"):

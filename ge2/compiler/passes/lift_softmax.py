@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..ir import properties
 from ..ir.nodes import Graph, Node
 from .chains import is_inverse_of, kept_axes, other_input, read_only_by
-from .editor import Editor, is_float
+from .editor import Editor, has_any, is_float
 from .pass_manager import PassResult
 
 
@@ -24,6 +24,8 @@ class LiftSoftmaxPass:
 
     def __call__(self, graph: Graph) -> PassResult:
         """Return the rewritten graph."""
+        if not has_any(graph, ("REDUCE_SUM", "LOG")):
+            return PassResult(graph, False)
         editor = Editor(graph)
         for node in editor.sweep():
             if node.op == "REDUCE_SUM" and editor.licensed(node, "mergeable"):

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ..ir.nodes import Graph, Node
 from ..opdefs import full_attrs
 from .cse import frozen
-from .editor import Editor, is_float
+from .editor import Editor, has_any, is_float
 from .fuse_gemm import GEMM_OPS
 from .pass_manager import PassResult
 
@@ -32,6 +32,8 @@ class MergeProductsPass:
 
     def __call__(self, graph: Graph) -> PassResult:
         """Return the rewritten graph."""
+        if not has_any(graph, GEMM_OPS):
+            return PassResult(graph, False)
         editor = Editor(graph)
         groups: dict[Hashable, list[Node]] = {}
         for node in editor.sweep():

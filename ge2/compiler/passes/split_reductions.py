@@ -27,6 +27,8 @@ class SplitReductionsPass:
 
     def __call__(self, graph: Graph) -> PassResult:
         """Return the rewritten graph."""
+        if not any(node.op.startswith("REDUCE_") for node in graph.nodes):
+            return PassResult(graph, False)
         editor = Editor(graph)
         for node in editor.sweep():
             if node.op.startswith("REDUCE_"):

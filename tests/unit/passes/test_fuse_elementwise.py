@@ -172,10 +172,12 @@ def _long_chain(count):
 def test_passes_take_linear_time():
     small, large = _long_chain(2_000), _long_chain(10_000)
     optimize(small)
-    times = []
-    for graph in (small, large):
+    def seconds(graph):
         start = time.process_time()
         optimize(graph)
-        times.append(time.process_time() - start)
-    assert times[1] < 2.0
-    assert times[1] / times[0] < 5 * 1.8  # five times the nodes
+        return time.process_time() - start
+
+    # The best of several: other processes slow this one down, nothing speeds it up.
+    fast, slow = (min(seconds(graph) for _ in range(3)) for graph in (small, large))
+    assert slow < 2.0
+    assert slow / fast < 5 * 1.8  # five times the nodes
