@@ -26,6 +26,7 @@ from .compile_worker import Request, Result
 from .disk_cache import Meta
 
 IN_PROCESS_LIMIT = 2
+FAILED_KEPT = 100
 _FIRST_ERROR = re.compile(r"^.*\b(error|fatal)\b.*$", re.MULTILINE)
 _PTX_VERSION = re.compile(rb"\b" + sources_of.API_SYMBOL.encode() + rb" = (\d+)")
 
@@ -54,8 +55,16 @@ class _Table:
         self.functions: dict[tuple[KernelSource, int], int] = {}
         self.modules: list[Any] = []
 
+    def forget_parents(self) -> None:
+        """Drop, in a forked child, what the parent's threads were compiling and had loaded."""
+        self.lock = threading.Lock()
+        self.futures = {key: future for key, future in self.futures.items() if future.done()}
+        self.functions, self.modules = {}, []
+
 
 _table = _Table()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _table.forget_parents())
 
 
 def compile(sources: Iterable[KernelSource], arch: str) -> dict[KernelSource, Compiled]:
@@ -261,6 +270,9 @@ def _save_source(request: Request) -> str:
             folder = folder or disk_cache.private_folder()
             folder.mkdir(parents=True, exist_ok=True)
             paths.write_atomic(folder / name, request.text.encode())
+            saved = sorted(folder.glob("*.cu"), key=lambda path: path.stat().st_mtime)
+            for old in saved[:-FAILED_KEPT]:
+                old.unlink(missing_ok=True)
             return str(folder / name)
         except OSError as error:
             log.topic("compile").info("cannot save %s: %s", name, error)

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -175,6 +176,27 @@ def test_an_interrupt_leaves_nobody_waiting(
             jit.compile([source(folder)], "sm_80")
     assert jit._table.futures == {}
     assert jit.compile([source(folder)], "sm_80")
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_forked_child_does_not_wait_for_its_parents_threads(folder: Path) -> None:
+    pending: Future[jit.Compiled] = Future()
+    jit._table.futures[source(folder), "sm_80"] = pending
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        os._exit(0 if jit.compile([source(folder)], "sm_80") else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert jit._table.futures[source(folder), "sm_80"] is pending
+
+
+def test_only_the_newest_failed_sources_are_kept(
+        folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit, "FAILED_KEPT", 2)
+    for n in range(4):
+        outcome = jit.try_compile([source(folder, n, "nonsense")], "sm_80").popitem()[1]
+        assert isinstance(outcome, CompileFailed) and Path(outcome.source_path).is_file()
+    assert len(list((paths.cache_dir() / "failed").glob("*.cu"))) == 2
 
 
 def test_many_kernels_are_compiled_by_workers(folder: Path, compiles: list[str]) -> None:
