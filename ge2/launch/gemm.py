@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Any
 from ..contract import DTYPES
 from ..errors import Unsupported
 from ..problem import Problem
-from .gemm_call import MAX_GRID_Z, GemmCall, Operand, gemm_call, wgmma_refusal
-from .gemm_examples import examples_for
+from .gemm_call import (
+    MAX_GRID_Z,
+    GemmCall,
+    Operand,
+    gemm_call,
+    skinny_call,
+    skinny_refusal,
+    wgmma_refusal,
+)
+from .gemm_examples import examples_for, gemm_problem
 from .record import KernelSource, LaunchRecord, TensorMapSpec
 from .rule import LaunchRule
 
@@ -243,9 +251,52 @@ def _matrix_map(offset: int, operand: Operand, extents: tuple[int, int], pitch: 
                          (pitch * itemsize, batch_stride * itemsize), box, 128)
 
 
+@dataclass(frozen=True, slots=True)
+class SkinnyRule:
+    """One launch, one block for a few columns of the large operand; operands swapped if n < m."""
+
+    def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
+        """Return the launch; see LaunchRule."""
+        call = skinny_call(problem)
+        if call.is_empty:
+            return []
+        refusal = skinny_refusal(variant, call)
+        if refusal:
+            raise Unsupported(refusal, argument=variant.id, found=problem)
+        mt, parts = int(variant.param("MT")), int(variant.param("PARTS"))
+        by_rows = call.b.column == 1
+        warps = 8 if by_rows else parts * 4
+        columns = (warps // parts * (2 if mt <= 4 else 1) if by_rows
+                   else 4 * 16 // DTYPES[call.b.dtype].itemsize)
+        args, relocs = call.pack()
+        return [
+            LaunchRecord(
+                kernel=_source(variant, _key(call), (("BY_ROWS", _cpp(by_rows)),)),
+                grid=(-(-call.n // columns), 1, min(call.batches, MAX_GRID_Z)),
+                block=(warps * 32, 1, 1),
+                args=args,
+                relocs=relocs,
+                smem=(parts if by_rows else warps) * columns * mt * 4 + ALIGNMENT_SLACK,
+            )
+        ]
+
+    def examples(self, variant: Variant) -> list[Problem]:
+        """Return problems for compile tests; see LaunchRule."""
+        mt = int(variant.param("MT"))
+        found = []
+        for rule in variant.kernel.dtypes:
+            dtypes = (rule.inputs[0], rule.inputs[1], rule.output)
+            for turned in (False, True):
+                found += [gemm_problem(dtypes, shape=(mt, 256, 128), trans=(False, turned),
+                                       fused=turned),
+                          gemm_problem(dtypes, shape=(256, mt, 128), trans=(turned, True))]
+        return found
+
+
 RULES: Mapping[str, LaunchRule] = {
     "gemm": PlainRule(_simple_shape, _simple_classes),
     "gemm.tiled": PlainRule(_tiled_shape, _tiled_classes),
     "gemm.tensor_core": PlainRule(_tensor_core_shape, _tensor_core_classes),
     "gemm.wgmma": WgmmaRule(),
+    "gemm.skinny": SkinnyRule(),
 }

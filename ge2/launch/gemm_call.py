@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +54,10 @@ class Operand:
         if self.column == 0:
             return "PER_ROW" if self.row else "SCALAR"
         return ("FULL" if self.row else "PER_COLUMN") + ("_UNIT" if self.column == 1 else "")
+
+    def turned(self) -> Operand:
+        """Return the transpose of the matrix."""
+        return replace(self, row=self.column, column=self.row)
 
     def vector(self, along_row: bool, choices: Sequence[int]) -> int:
         """Return the first of choices that fits the alignment, else 1.
@@ -119,6 +123,13 @@ class GemmCall:
         words = [self.m, self.n, self.k, self.batches, *self.batch]
         relocs = _append_operands(words, self.operands)
         return struct.pack(f"<{len(words)}q", *words), relocs
+
+    def transposed(self) -> GemmCall:
+        """Return the same product as its transpose: B times A, into Y by columns."""
+        turn = Operand.turned
+        extras = tuple((name, turn(operand)) for name, operand in self.extras)
+        return GemmCall(self.n, self.m, self.k, self.batch, self.b, self.a, turn(self.y), extras,
+                        self.epilogue)
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -191,6 +202,7 @@ def extra_name(index: int) -> str:
     return ("acc", "bias", "c")[index] if index < 3 else f"extra{index - 3}"
 
 
+@lru_cache(maxsize=4096)
 def gemm_call(problem: Problem) -> GemmCall:
     """Return the normal form of a GEMM_BIAS_ACT problem.
 
@@ -213,6 +225,8 @@ def gemm_call(problem: Problem) -> GemmCall:
     rows = [row for row, _ in pairs]
     axes = _batch_axes(y.shape[:-2], (a, b, y, *extras))
     m, axes = _fold_into_m(y.shape[-2], rows, axes)
+    for i, extent in enumerate((m, y.shape[-1], m)):
+        rows[i] = rows[i] if extent > 1 else 0  # never stepped along, so nothing to be aligned
     if len(axes) > MAX_BATCH_AXES:
         raise Unsupported("too many batch axes with unrelated strides", argument="A",
                           found=len(axes), wanted=f"at most {MAX_BATCH_AXES}")
@@ -226,6 +240,26 @@ def gemm_call(problem: Problem) -> GemmCall:
     named = zip((extra_name(slot - 1) for slot in slots), operands[3:], strict=True)
     return GemmCall(m, y.shape[-1], k, tuple(extent for extent, _ in padded),
                     operands[0], operands[1], operands[2], tuple(named), epilogue)
+
+
+def skinny_call(problem: Problem) -> GemmCall:
+    """Return the call with its small operand as A: transposed where n is smaller than m."""
+    call = gemm_call(problem)
+    return call if call.m <= call.n else call.transposed()
+
+
+def skinny_refusal(variant: Variant, call: GemmCall) -> str:
+    """Return why a skinny variant cannot serve a call of skinny_call; empty where it can."""
+    most = int(variant.param("MT"))
+    if not most // 2 < call.m <= most:
+        return f"takes {most // 2 + 1} to {most} rows, not {call.m}"
+    width = 16 // DTYPES[call.a.dtype].itemsize
+    if call.a.vector(False, (width,)) != width:
+        return "the small operand is not aligned along K"
+    by_rows = call.b.column == 1
+    if call.b.vector(not by_rows, (width,)) != width:
+        return "the large operand is not aligned to 16 bytes"
+    return "" if by_rows or call.n % width == 0 else f"N is no multiple of {width}"
 
 
 def wgmma_refusal(variant: Variant, call: GemmCall) -> str:

@@ -134,6 +134,13 @@ def gemm_tensor_core(problem: Problem, variant: Variant, device: DeviceProfile) 
     return "bf16 needs sm_80" if is_bf16 and not device.caps["bf16"] else ""
 
 
+def gemm_skinny(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """A few rows or columns, read in 16-byte vectors."""
+    from ...launch.gemm_call import skinny_call, skinny_refusal
+
+    return skinny_refusal(variant, skinny_call(problem))
+
+
 def gemm_wgmma(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
     """Tensor maps need a unit stride and 16-byte rows in A, B and Y."""
     from ...launch.gemm_call import gemm_call, wgmma_refusal
@@ -148,6 +155,7 @@ CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "row_column": refuse_column,
     "row_resident": refuse_resident,
     "row_split": refuse_split,
+    "gemm_skinny": gemm_skinny,
     "gemm_tensor_core": gemm_tensor_core,
     "gemm_wgmma": gemm_wgmma,
     "transpose_tiled": transpose_tiled,

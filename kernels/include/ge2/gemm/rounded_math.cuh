@@ -1,5 +1,5 @@
-// Cheaper functions for epilogues whose result is rounded to f16 or bf16. They stand in for those of
-// <ge2/scalar.cuh> under the same names; what is not here is taken from there.
+// Cheaper functions for epilogues whose result is rounded to f16 or bf16. They stand in for those
+// of <ge2/scalar.cuh> under the same names; what is not here is taken from there.
 #pragma once
 
 #include <ge2/ptx/approx.cuh>
