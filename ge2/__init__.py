@@ -17,6 +17,7 @@ _LAZY = {
     "Model": "ge2.model",
     "Ge2Error": "ge2.errors",
     "register": "ge2.compiler.kernels.registry",
+    "row_operator": "ge2.compiler.opdefs.user_rows",
     "last_error": "ge2.launch_table",
     "query_capability": "ge2.launch_table",
 }

@@ -184,7 +184,8 @@ class ClusterRule:
 
     def examples(self, variant: Variant) -> list[Problem]:
         """See LaunchRule."""
-        accesses = int(variant.param("THREADS") * variant.param("BLOCKS") * variant.param("VECTORS"))
+        lanes = int(variant.param("THREADS") * variant.param("BLOCKS"))
+        accesses = lanes * int(variant.param("VECTORS"))
         narrow, wide = example_rows(8 * accesses), example_rows(4 * accesses - 4)
         return [narrow[0], wide[1], narrow[2], wide[3]]
 

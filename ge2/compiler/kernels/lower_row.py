@@ -21,6 +21,7 @@ from ..ir.row_ops import build_row_op
 from ..opdefs.fused_row import base_attrs, split_inputs
 from ..opdefs.reduce import reduced_axes
 from ..opdefs.shapes import broadcast
+from ..opdefs.user_rows import USER_ROWS
 from .strides import collapse, expand, reshape_strides
 
 Ints = tuple[int, ...]
@@ -52,16 +53,23 @@ def lower_row(op: str, attrs: dict[str, Any], inputs: Specs,
     if op == "FUSED_ROW":
         op, row, shape = _fused(attrs, given, outputs[0].dtype)
         attrs = base_attrs(attrs)
-    elif op in _TABLE:
-        row = _TABLE[op].build(DTYPES[given[0].dtype].compute, attrs, inputs)
-        shape = given[0].shape
     else:
-        raise Unsupported(f"{op} has no kernel")
-    axes = _TABLE[op].axes(op, attrs, len(shape))
+        row = _rule(op).build(DTYPES[given[0].dtype].compute, attrs, inputs)
+        shape = given[0].shape
+    axes = _rule(op).axes(op, attrs, len(shape))
     operands = [_as_rows(expand(s, shape), axes) for s in given]
     results = [_as_rows(s, axes) if kind == "row" else _per_row(s, shape, axes, attrs)
                for s, kind in zip(outputs, row.outputs, strict=True)]
     return _collapsed(row, operands, results)
+
+
+def _rule(op: str) -> _Row:
+    if op in USER_ROWS:
+        build = USER_ROWS[op]
+        return _Row(lambda dtype, attrs, inputs: build(dtype), _one_axis)
+    if op not in _TABLE:
+        raise Unsupported(f"{op} has no kernel")
+    return _TABLE[op]
 
 
 def _fused(attrs: dict[str, Any], inputs: Sequence[TensorSpec], dtype: str,
