@@ -6,7 +6,7 @@ from ..ir.nodes import Graph
 from .canonicalize import CanonicalizePass
 from .cse import CommonSubexpressionPass
 from .dead_code import DeadCodePass
-from .decompose import DecomposePass
+from .decompose import NATIVE, DecomposePass
 from .fold_affine import FoldAffinePass
 from .fold_constants import FoldConstantsPass
 from .fold_transposes import FoldTransposesPass
@@ -15,6 +15,7 @@ from .fuse_epilogue import FuseEpiloguePass
 from .fuse_gemm import FuseGemmPass
 from .fuse_rows import FuseRowsPass
 from .lift_activations import LiftActivationsPass
+from .lift_attention import LiftAttentionPass
 from .lift_norms import LiftNormsPass
 from .lift_softmax import LiftSoftmaxPass
 from .merge_products import MergeProductsPass
@@ -32,6 +33,8 @@ PASSES: tuple[Pass, ...] = (
     LiftActivationsPass(),
     LiftNormsPass(),
     LiftSoftmaxPass(),
+    # Worth it only where kernels compute attention without storing the scores.
+    *((LiftAttentionPass(),) if "ATTENTION" in NATIVE else ()),
     SplitReductionsPass(),
     FoldTransposesPass(),
     FoldAffinePass(),
