@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -10,11 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from ..compiler.kernels import selector
+from ..compiler.kernels.metadata import Variant
 from ..errors import Invalid
+from ..evidence.device import profile_for
 from ..problem import Problem
-from .kernel_lookup import describe, find_kernel, fitting_problems
+from ..runtime.device import Allocation, cuda_device
+from .kernel_lookup import choose_example, describe, find_kernel
 
-_RESAMPLES = 2000
+SESSIONS = 6
+_STUDENT_T = 2.571  # 95 %, two-sided, SESSIONS - 1 degrees of freedom
 
 
 class Workload:
@@ -22,36 +27,31 @@ class Workload:
 
     Args:
         name: a variant, or a kernel (its first variant that serves an example).
-        example: number of the example problem, unless a problem is given.
-        problem: what to run.
+        example: number of the example problem.
+        twin: solve this workload's problem, in its buffers, instead.
     """
 
     def __init__(self, name: str, *, example: int = 0, device: int = 0,
-                 problem: Problem | None = None) -> None:
+                 twin: Workload | None = None) -> None:
         from .. import launch_table
-        from ..runtime.device import cuda_device
         from ..runtime.problem_reference import random_inputs
 
         self._device = cuda_device(device)
         arch = self._device.profile.arch
-        variants = [v for v in find_kernel(name)[1]
-                    if problem or any(True for _ in fitting_problems(v, arch))]
-        if not variants:
-            raise Invalid(f"{name} serves no example problem on {arch}")
-        self.variant = variants[0]
-        self.problem = problem or list(fitting_problems(self.variant, arch))[example]
+        self.variant, self.problem = _choose(name, arch, example, twin)
         records = launch_table.bind(self.problem, self.variant, self._device.profile)
         inputs = random_inputs(self.problem, 0)
         workspace = max((r.workspace for r in records), default=0)
         words = max((r.semaphores for r in records), default=0)
         with self._device.active():
-            self._memory = [None if s is None else self._device.allocate(_extent(s))
-                            for s in self.problem.tensors]
+            self._memory: list[Allocation | None] = twin._memory if twin else [
+                None if s is None else self._device.allocate(_extent(s))
+                for s in self.problem.tensors]
             self._scratch = self._device.allocate(max(workspace, 1))
             self._semaphores = self._device.allocate(4 * max(words, 1), zero=True)
             self._units = self._device.prepare(records)
             for memory, array, spec in zip(self._memory, inputs, self.problem.inputs, strict=False):
-                if memory is not None and array is not None and spec is not None:
+                if not twin and memory is not None and array is not None and spec is not None:
                     self._upload(memory.address, _laid_out(array, spec.strides))
         addresses = [0 if m is None else m.address for m in self._memory]
         for unit in self._units:
@@ -62,9 +62,10 @@ class Workload:
         for unit in self._units:
             unit(stream)
 
-    def synchronize(self) -> None:
-        """Wait for what was launched on the default stream."""
+    def run(self) -> None:
+        """Launch on the default stream and wait."""
         with self._device.active():
+            self.launch(0)
             self._device.synchronize(0)
 
     def _upload(self, address: int, array: np.ndarray[Any, Any]) -> None:
@@ -96,25 +97,29 @@ def compare_kernels(first: str, second: str, *, example: int, device: int, round
     from ..evidence.measure import measure
 
     one = Workload(first, example=example, device=device)
-    two = Workload(second, device=device, problem=one.problem)
-    timings = measure({"first": one.launch, "second": two.launch}, cold=False, rounds=rounds)
-    a, b = timings["first"].samples, timings["second"].samples
-    interval = ratio_interval(a, b)
+    two = Workload(second, device=device, twin=one)
+    times: dict[str, list[float]] = {"first": [], "second": []}
+    for session in range(SESSIONS):
+        timings = measure({"first": one.launch, "second": two.launch}, cold=False,
+                          rounds=max(rounds // SESSIONS, 2), seed=session)
+        for name, values in times.items():
+            values.append(timings[name].median)
+    ratios = [b / a for a, b in zip(times["first"], times["second"], strict=True)]
+    interval = mean_interval(ratios)
     return Comparison(describe(one.problem), one.variant.id, two.variant.id,
-                      statistics.median(a), statistics.median(b),
-                      statistics.median(b) / statistics.median(a), interval,
-                      verdict(interval, same_within))
+                      statistics.median(times["first"]), statistics.median(times["second"]),
+                      statistics.fmean(ratios), interval, verdict(interval, same_within))
 
 
-def ratio_interval(first: Sequence[float], second: Sequence[float], seed: int = 0
-                   ) -> tuple[float, float]:
-    """Return the 95 % bootstrap interval of median(second) / median(first)."""
-    draw = random.Random(seed)
-    ratios = sorted(
-        statistics.median(draw.choices(second, k=len(second)))
-        / statistics.median(draw.choices(first, k=len(first)))
-        for _ in range(_RESAMPLES))
-    return ratios[int(0.025 * _RESAMPLES)], ratios[int(0.975 * _RESAMPLES)]
+def mean_interval(ratios: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the mean of SESSIONS values, by Student's t.
+
+    One value per session: samples within one share clock and placement, so that an interval over
+    them would be too narrow.
+    """
+    middle = statistics.fmean(ratios)
+    reach = _STUDENT_T * statistics.stdev(ratios) / math.sqrt(len(ratios))
+    return middle - reach, middle + reach
 
 
 def verdict(interval: tuple[float, float], same_within: float) -> str:
@@ -127,6 +132,18 @@ def verdict(interval: tuple[float, float], same_within: float) -> str:
     if low > 1:
         return "SLOW"
     return "UNDECIDED"
+
+
+def _choose(name: str, arch: str, example: int, twin: Workload | None
+            ) -> tuple[Variant, Problem]:
+    if twin is None:
+        return choose_example(find_kernel(name)[1], arch, example)
+    ranked = selector.select(twin.problem, profile_for(arch), kernels=[find_kernel(name)[0]])
+    allowed = {v.id: v for v in find_kernel(name)[1]}
+    for report in ranked.reports:
+        if report.variant_id in allowed and not report.reasons:
+            return allowed[report.variant_id], twin.problem
+    raise Invalid(f"{name} does not serve {describe(twin.problem)}")
 
 
 def _extent(spec: Any) -> int:

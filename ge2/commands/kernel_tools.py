@@ -225,8 +225,7 @@ from ge2.commands.kernel_bench import Workload
 
 workload = Workload({variant!r}, example={example}, device={device})
 for _ in range(3):
-    workload.launch(0)
-workload.synchronize()
+    workload.run()
 '''
 
 
