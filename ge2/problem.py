@@ -87,6 +87,14 @@ class Problem:
     attrs: tuple[tuple[str, Hashable], ...] = field(default=())
 
     @cached_property
+    def _hash(self) -> int:
+        return hash((self.op_type, self.inputs, self.outputs, self.attrs))
+
+    def __hash__(self) -> int:
+        # Binding looks a problem up in several caches; its parts are hashed once.
+        return self._hash
+
+    @cached_property
     def attr_map(self) -> dict[str, Hashable]:
         """The attributes as a mapping (do not change it)."""
         return dict(self.attrs)

@@ -68,6 +68,12 @@ def _checks(dtype: np.dtype[Any]) -> str:
     return args_checks(dtype)
 
 
+@lru_cache(maxsize=4096)
+def _index_types(problem: Problem) -> tuple[str, str]:
+    layout = row_layout(problem)
+    return index_types(layout.rows, layout.reach)
+
+
 def _record(problem: Problem, variant: Variant, steps: Sequence[int], context: dict[str, Any],
             *, entry: str = "", splits: int = 1, **launch: Any) -> LaunchRecord:
     """Return a row kernel's record.
@@ -78,7 +84,7 @@ def _record(problem: Problem, variant: Variant, steps: Sequence[int], context: d
     layout, op = row_layout(problem), row_op_of(problem)
     n_in, n_out = op.n_inputs + op.n_extras, len(op.outputs)
     rank = len(layout.lead.shape)
-    linear, offset = index_types(layout.rows, layout.reach)
+    linear, offset = _index_types(problem)
     modes = tuple(_MODES.get(step, "ge2::kStrided") for step in steps)
     dtype = _args_layout(n_in, n_out, rank)
     full = {
@@ -115,6 +121,7 @@ def _row_context(problem: Problem) -> dict[str, Any]:
     return {"vector": access.vector, "shifted": access.shifted, "whole": whole}
 
 
+@lru_cache(maxsize=1024)
 def _min_blocks(threads: int, vectors: int, operands: int, arch: str) -> int:
     """Return how many blocks should share a multiprocessor: the compiler's register budget.
 
