@@ -87,9 +87,10 @@ class Model:
     def program(self) -> CpuProgram:
         """The form that the cpu backend runs."""
         if self._program is None:
+            from ..compiler.passes.pipeline import optimize
             from ..runtime.cpu import CpuProgram
 
-            self._program = CpuProgram(self.optimized.graph)
+            self._program = CpuProgram(optimize(self.graph, backend="cpu").graph)
         return self._program
 
     def __call__(self, *args: Any, stream: Any = None, **feeds: Any) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ...contract import DTYPES, REQUIRED, AttrSpec
+from ...contract import REQUIRED, AttrSpec
 from ...errors import ShapeMismatch
-from ..ir import expr as ex
 from ..ir.nodes import TensorType
 from .opdef import FLOATS, NUMERIC, Array, Arrays, Builder, OpDef, Types
 from .shapes import axis_of, tensor
+from .topk import decompose_topk
 
 
 def _only(arrays: Arrays) -> Array:
@@ -66,41 +66,6 @@ def _reference_topk(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
     return [np.take_along_axis(x, order, axis), order]
 
 
-def _decompose_topk(builder: Builder, inputs: Sequence[str],
-                    attrs: dict[str, Any]) -> Sequence[str] | None:
-    """Each element's place is the number of elements before it; then look each place up.
-
-    The work grows with the square of the extent; the order is exactly that of the reference.
-    """
-    kind, k = builder.type(inputs[0]), attrs["k"]
-    axis = attrs["axis"] % kind.rank
-    if not isinstance(k, int) or not k or kind.rank > 6:
-        return None
-    perm = (*(i for i in range(kind.rank) if i != axis), axis)
-    x = builder.op("TRANSPOSE", inputs[0], perm=perm)
-    compute = DTYPES[kind.dtype].compute
-    other, own = ex.input(0, compute), ex.input(1, compute)
-    ahead = other > own if attrs["largest"] else other < own
-    same = other.eq(own)
-    if compute in ("f32", "f64"):
-        nans = (ex.is_nan(other), ex.is_nan(own))
-        first, second = nans if attrs["largest"] else nans[::-1]
-        ahead = ex.logical_or(ahead, ex.logical_and(first, ex.logical_not(second)))
-        same = ex.logical_or(same, ex.logical_and(*nans))
-    earlier = ex.coord(kind.rank) < ex.coord(kind.rank - 1)
-    before = ex.logical_or(ahead, ex.logical_and(same, earlier))
-    formula = ex.ExprBundle((ex.cast(before, "i32"),))
-    counts = builder.op("FUSED_ELEMENTWISE", builder.op("UNSQUEEZE", x, axes=(-2,)),
-                        builder.op("UNSQUEEZE", x, axes=(-1,)), expr=formula, dtypes="i32")
-    ranks = builder.op("REDUCE_SUM", counts, axes=(-1,), keepdims=False)
-    wanted = builder.constant(np.arange(k, dtype=np.int32).reshape(k, 1))
-    hits = builder.op("EQUAL", builder.op("UNSQUEEZE", ranks, axes=(-2,)), wanted)
-    places = builder.op("ARGMAX", builder.op("CAST", hits, to="i32"), axis=-1, keepdims=False)
-    values = builder.op("GATHER_ELEMENTS", x, places, axis=kind.rank - 1)
-    back = tuple(perm.index(i) for i in range(kind.rank))
-    return [builder.op("TRANSPOSE", value, perm=back) for value in (values, places)]
-
-
 def _infer_hardmax(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
     x = tensor(types, 0)
     axis_of("HARDMAX", attrs["axis"], x.rank)
@@ -145,7 +110,7 @@ OPDEFS = (
            AttrSpec("largest", "bool", True, doc="largest or smallest"),
            AttrSpec("sorted", "bool", True, doc="in order; they always are")),
           _infer_topk, _reference_topk, properties=frozenset({"order_sensitive"}), family="sort",
-          dtypes=NUMERIC, decompose=_decompose_topk,
+          dtypes=NUMERIC, decompose=decompose_topk,
           doc="The k extreme values along an axis and their indices; ties go to the lower index."),
     OpDef("HARDMAX", ("x",), 1, (AttrSpec("axis", "int", -1, doc="axis"),), _infer_hardmax,
           _reference_hardmax, properties=_ROW, family="row", dtypes=FLOATS,

@@ -112,15 +112,12 @@ def _pairs(builder: Builder, x: str, places: str, updates: str, reduction: str) 
     rank = kind.rank
     shape = (*kind.shape, count)
     wide = builder.op("EXPAND", builder.op("UNSQUEEZE", places, axes=(-2,)), shape=shape)
-    hit = ex.input(0, "i64").eq(ex.coord(rank - 1))
     if reduction == "none":
-        which = ex.where(hit, ex.cast(ex.coord(rank), "i32"), ex.const(-1, "i32"))
-        found = builder.op("FUSED_ELEMENTWISE", wide, expr=ex.ExprBundle((which,)), dtypes="i32")
-        last = builder.op("REDUCE_MAX", found, axes=(-1,), keepdims=False)
-        none = builder.constant(np.asarray(0, np.int32))
+        last, none = _last_hit(builder, wide)
         safe = builder.op("CAST", builder.op("MAX", last, none), to="i64")
         picked = builder.op("GATHER_ELEMENTS", updates, safe, axis=rank - 1)
         return builder.op("WHERE", builder.op("LESS", last, none), x, picked)
+    hit = ex.input(0, "i64").eq(ex.coord(rank - 1))
     value = ex.input(1, DTYPES[kind.dtype].compute)
     neutral = ex.const(_neutral(reduction, kind.dtype), value.dtype)
     formula = ex.ExprBundle((ex.where(hit, value, neutral),))
@@ -130,11 +127,19 @@ def _pairs(builder: Builder, x: str, places: str, updates: str, reduction: str) 
     return builder.op(combine, x, builder.op(reduce, terms, axes=(-1,), keepdims=False))
 
 
+# Marks of that many (position, update) pairs take a gigabyte.
+_MAX_PAIRS = 2**28
+
+
 def _usable(builder: Builder, inputs: Sequence[str], attrs: dict[str, Any]) -> bool:
     kinds = [builder.type(value) for value in inputs]
     empty = any(e == 0 for kind in kinds for e in kind.shape)
     bools = kinds[0].dtype == "bool" and attrs["reduction"] != "none"
-    return all(kind.is_static for kind in kinds) and not empty and not bools
+    if not all(kind.is_static for kind in kinds) or empty or bools:
+        return False
+    count = product(kinds[1].shape[:-1] if attrs.get("axis") is None else kinds[1].shape)
+    reach = kinds[0].shape[attrs["axis"]] if "axis" in attrs else product(kinds[0].shape)
+    return int(count * reach) <= _MAX_PAIRS  # type: ignore[arg-type]
 
 
 def _from_end(place: Expr, extent: Any) -> Expr:
@@ -184,15 +189,37 @@ def _decompose_scatter_nd(builder: Builder, inputs: Sequence[str],
     places = builder.op("FUSED_ELEMENTWISE", *columns, expr=formula, dtypes="i64")
     rows, inner = product(kind.shape[:length]), product(kind.shape[length:])
     count = product(table.shape[:-1])
-    # [inner, N] and [inner, U]: the same places for every element of a slice.
-    flat_x = builder.op("TRANSPOSE", builder.op("RESHAPE", x, shape=(rows, inner)), perm=(1, 0))
-    flat_updates = builder.op("TRANSPOSE", builder.op("RESHAPE", updates, shape=(count, inner)),
-                              perm=(1, 0))
-    places = builder.op("EXPAND", builder.op("RESHAPE", places, shape=(1, count)),
-                        shape=(inner, count))
-    result = _pairs(builder, flat_x, places, flat_updates, attrs["reduction"])
-    result = builder.op("TRANSPOSE", result, perm=(1, 0))
+    flat_x = builder.op("RESHAPE", x, shape=(rows, inner))
+    flat_updates = builder.op("RESHAPE", updates, shape=(count, inner))
+    places = builder.op("RESHAPE", places, shape=(1, count))
+    if attrs["reduction"] == "none":
+        result = _rows(builder, flat_x, places, flat_updates)
+    else:  # [inner, N] and [inner, U]: the same places for every element of a slice
+        flat_x, flat_updates = (builder.op("TRANSPOSE", v, perm=(1, 0))
+                                for v in (flat_x, flat_updates))
+        places = builder.op("EXPAND", places, shape=(inner, count))
+        result = _pairs(builder, flat_x, places, flat_updates, attrs["reduction"])
+        result = builder.op("TRANSPOSE", result, perm=(1, 0))
     return [builder.op("RESHAPE", result, shape=kind.shape)]
+
+
+def _rows(builder: Builder, x: str, places: str, updates: str) -> str:
+    """Replace rows of x [N, inner] at places [1, U] by updates [U, inner]."""
+    shape = (builder.type(x).shape[0], builder.type(places).shape[1])
+    last, none = _last_hit(builder, builder.op("EXPAND", places, shape=shape))
+    picked = builder.op("GATHER", updates, builder.op("MAX", last, none), axis=0)
+    missed = builder.op("UNSQUEEZE", builder.op("LESS", last, none), axes=(1,))
+    return builder.op("WHERE", missed, x, picked)
+
+
+def _last_hit(builder: Builder, wide: str) -> tuple[str, str]:
+    """Return (which update [..., U] meets each position [..., N] last, or -1; a zero)."""
+    rank = builder.type(wide).rank
+    hit = ex.input(0, "i64").eq(ex.coord(rank - 2))
+    which = ex.where(hit, ex.cast(ex.coord(rank - 1), "i32"), ex.const(-1, "i32"))
+    found = builder.op("FUSED_ELEMENTWISE", wide, expr=ex.ExprBundle((which,)), dtypes="i32")
+    last = builder.op("REDUCE_MAX", found, axes=(-1,), keepdims=False)
+    return last, builder.constant(np.asarray(0, np.int32))
 
 
 OPDEFS = (

@@ -47,14 +47,19 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
-def optimize(graph: Graph, check: bool = True) -> Optimized:
+# NumPy has every operator, often by a better algorithm than the composition that kernels run.
+CPU_PASSES = tuple(p for p in PASSES if not isinstance(p, DecomposePass))
+
+
+def optimize(graph: Graph, check: bool = True, backend: str = "cuda") -> Optimized:
     """Return the graph after all passes, with the trace of what each did.
 
     Args:
         graph: left as it is; extents may be symbolic.
         check: verify after every pass what it changed.
+        backend: "cpu" keeps operators that kernels would run as compositions.
 
     Raises:
         PassError: a pass failed or broke the graph.
     """
-    return run_passes(graph, PASSES, check)
+    return run_passes(graph, CPU_PASSES if backend == "cpu" else PASSES, check)

@@ -244,3 +244,17 @@ def test_symbolic_graphs_optimize_and_run_at_any_size(op, shapes, attrs, size):
     for name, wanted in zip(made, opdefs.reference(op, arrays, concrete), strict=True):
         assert got[name].shape == wanted.shape
         np.testing.assert_allclose(got[name], wanted, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("dtype", ["f32", "i32", "u8"])
+def test_top_k_of_long_rows_is_selected_in_rounds(largest, dtype, monkeypatch):
+    from ge2.compiler.opdefs import topk
+
+    monkeypatch.setattr(topk, "MAX_PAIRS", 0)
+    x = RNG.integers(0, 3, (4, 9)).astype(numpy_dtype(dtype))
+    if dtype == "f32":
+        x[0, 2:7] = np.nan
+        x[1] = [-np.inf, np.inf, np.nan, -np.inf, 0, 0, np.nan, np.inf, 1]
+    run("TOPK", [x], k=9, axis=1, largest=largest)
+    run("TOPK", [x], k=2, axis=0, largest=largest)
