@@ -1,0 +1,273 @@
+"""Kernels of the tree broken on purpose: each mutant is caught, each unbroken kernel runs clean.
+
+A mutant changes one place of a template or header: a barrier, wait or fence goes, an index or
+bound widens, a buffer shrinks. It counts as caught when a detector speaks; wrong values alone would
+need a reference, which a user's own kernel may not have.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from ge2 import paths
+from ge2.compiler.ir.expr import ExprBundle, exp
+from ge2.compiler.ir.expr import input as leaf
+from ge2.compiler.kernels import registry
+from ge2.compiler.opdefs.gemm_epilogue import gemm_epilogue
+from ge2.launch.record import LaunchRecord
+from ge2.problem import Problem
+from ge2.runtime.emulate import Edit, EmulationError, run_problem
+
+from ..cases.layouts import operand
+from ..cases.problems import Case
+from .test_registry import accepted, operand_values, profile_of
+
+
+@dataclass(frozen=True)
+class Target:
+    """A kernel variant and what it runs: a case, or the smallest one whose problem `fits`.
+
+    `record` changes the launch, still within what the kernel allows.
+    """
+
+    variant: str
+    fits: Callable[[Problem], bool] | Case
+    record: Callable[[LaunchRecord], LaunchRecord] = lambda record: record
+
+    def run(self, edit: Edit) -> None:
+        """Run the case; raises EmulationError when a detector speaks."""
+        variant, case = registry.variant(self.variant), self.case()
+        inputs = [None if s is None else operand_values(case.name, s, i, case)
+                  for i, s in enumerate(case.problem.inputs)]
+        edit = replace(edit, record=lambda r, change=edit.record: change(self.record(r)))
+        run_problem(variant, case.problem, inputs, device=profile_of(variant.kernel), edit=edit)
+
+    def case(self) -> Case:
+        """Return the case."""
+        if isinstance(self.fits, Case):
+            return self.fits
+        cases = _accepted(registry.variant(self.variant).kernel.name)[self.variant]
+        return next(c for c in cases if self.fits(c.problem))
+
+
+@cache
+def _accepted(kernel: str) -> dict[str, list[Case]]:
+    return accepted(registry.get(kernel))
+
+
+def _gemm(dtype: str, m: int, n: int, k: int, batch: tuple[int, ...] = ()) -> Case:
+    """Return Y = A B with a bias per column, all dense."""
+    inputs = [operand(dtype, (*batch, m, k), "dense"), operand(dtype, (*batch, k, n), "dense"),
+              operand(dtype, (*batch, m, n), "per_column"), None]
+    y = operand(dtype, (*batch, m, n), "dense")
+    epilogue = gemm_epilogue(dtype, (dtype, None), 1.0, 1.0, "relu", 0.01)
+    attrs = {"trans_a": False, "trans_b": False, "alpha": 1.0, "beta": 1.0, "act": "relu",
+             "leaky_slope": 0.01, "epilogue": epilogue}
+    problem = Problem("GEMM_BIAS_ACT", tuple(o.spec if o else None for o in inputs), (y.spec,),
+                      tuple(sorted(attrs.items())))
+    return Case(f"mutants-{dtype}-{m}-{n}-{k}", problem, (*inputs, y), terms=k)
+
+
+def _exp(size: int) -> Case:
+    """Return Y = exp(X) over one dense axis."""
+    x, y = operand("f32", (size,), "dense"), operand("f32", (size,), "dense")
+    bundle = ExprBundle((exp(leaf(0, "f32")),))
+    return Case(f"mutants-exp-{size}",
+                Problem("ELEMENTWISE", (x.spec,), (y.spec,), (("expr", bundle),)), (x, y))
+
+
+def _rows(at_least: int) -> Callable[[Problem], bool]:
+    return lambda p: p.outputs[0].shape[0] > 1 and p.inputs[0].shape[-1] >= at_least  # type: ignore
+
+
+TILED = Target("gemm/gemm_bias_act_f32_tiled[BM=64,BN=64,BK=8]", _gemm("f32", 67, 66, 20))
+CORES = Target("gemm/gemm_bias_act_tc_f16[BM=64,BN=64,BK=32,STAGES=3]", _gemm("f16", 72, 40, 128))
+RAGGED = Target("gemm/gemm_bias_act_tc_f16[BM=64,BN=64,BK=32,STAGES=3]",
+                _gemm("bf16", 17, 19, 31))
+BATCHED = Target("gemm/gemm_bias_act_tc_f16[BM=64,BN=64,BK=32,STAGES=3]",
+                 _gemm("f16", 24, 32, 32, (3,)), lambda r: replace(r, grid=(*r.grid[:2], 1)))
+WGMMA = Target("gemm/gemm_bias_act_wgmma[SCHEDULE=cooperative,BM=128,BN=64,STORES=2]",
+               _gemm("f16", 520, 72, 336))
+PINGPONG = Target("gemm/gemm_bias_act_wgmma[SCHEDULE=pingpong,BM=128,BN=128,STORES=2]",
+                  _gemm("bf16", 264, 136, 400))
+LAB = Target("lab/lab_normalize_sum[STAGES=2]", lambda p: p.outputs[0].shape[0] > 127
+             and p.outputs[0].shape[1] > 64)
+BLOCK = Target("row/row_block[VECTORS=1,REDUCE=block]", _rows(100))
+TREE = Target("row/row_block[VECTORS=1,REDUCE=shared_tree]", _rows(100))
+SPLIT = Target("row/row_split[THREADS=256,VECTORS=4]", lambda p: p.inputs[0].size > 40_000
+               if p.inputs[0] else False)
+VEC = Target("elementwise/elementwise_vec[THREADS=128,UNROLL=1]", _exp(1003))
+TURN = Target("movement/transpose_tiled[TILE_A=64,TILE_B=64,THREADS=256]",
+              lambda p: p.outputs[0].size > 1000)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: in the rendered template, or in the header that is named."""
+
+    name: str
+    target: Target
+    old: str
+    new: str
+    header: str = ""
+    count: int = 1
+
+
+_TILED_LOOP = "            next_b.store(tiles_b + buffer * BN * BK);\n"
+_LAB_READ = "sum += source[i];\n"
+MUTANTS = [
+    Mutant("tiled: no barrier in the loop", TILED, _TILED_LOOP + "            __syncthreads();\n",
+           _TILED_LOOP),
+    Mutant("tiled: no barrier before the loop", TILED,
+           "next_b.store(tiles_b);\n        __syncthreads();", "next_b.store(tiles_b);"),
+    Mutant("tiled: no barrier before the epilogue", TILED,
+           "BN * BK, row, column);\n        __syncthreads();\n\n        const Epilogue",
+           "BN * BK, row, column);\n\n        const Epilogue"),
+    Mutant("tiled: tile B overlaps tile A", TILED, "tiles_a + 2 * BM * BK;",
+           "tiles_a + 2 * BM * BK - 4;"),
+    Mutant("tiled: one row too many is stored", TILED, "if (r >= m || c >= n) continue;",
+           "if (r > m || c >= n) continue;"),
+    Mutant("tiled: stores ignore the last column", TILED, "if (c + e < n) target",
+           "if (c + e <= n) target"),
+    Mutant("tiled: loads ignore the last row", TILED, "next_a.load(a, args.a.row, args.a.column, "
+           "m - row0, depth);", "next_a.load(a, args.a.row, args.a.column, BM, depth);"),
+    Mutant("tiled: misaligned vector", TILED, "(staged + q * 4);", "(staged + q * 4 + 1);"),
+    Mutant("cores: waits for one stage too few", CORES, "cp_async_wait<STAGES - 2>",
+           "cp_async_wait<STAGES - 1>"),
+    Mutant("cores: no wait", CORES, "if constexpr (ASYNC) ge2::ptx::cp_async_wait<STAGES - 2>();",
+           ""),
+    Mutant("cores: no barrier after the wait", CORES,
+           "            __syncthreads();  // the tile is there for all", "            //"),
+    Mutant("cores: no barrier before the epilogue", CORES,
+           "column, lane);\n        }\n        __syncthreads();", "column, lane);\n        }\n"),
+    Mutant("cores: a stage is overwritten while it is read", CORES,
+           "load(tile + STAGES - 1);\n", "load(tile + STAGES);\n"),
+    Mutant("cores: rows outside of A are read", RAGGED, "args.a.column, m - row0,\n",
+           "args.a.column, BM,\n"),
+    Mutant("cores: no barrier between two matrices", BATCHED,
+           "column0 + column, lane);\n        __syncthreads();", "column0 + column, lane);"),
+    Mutant("cores: warp barrier of the epilogue", CORES, "        __syncwarp();\n#pragma unroll 1",
+           "#pragma unroll 1"),
+    Mutant("cores: fragments at the wrong place", CORES, "offset(k + lane / 8 % 2 * 8 + lane % 8,",
+           "offset(k + lane / 8 % 2 * 8 + lane % 8 + 64,", header="ge2/gemm/mma_tile.cuh"),
+    Mutant("wgmma: full barrier is not waited for", WGMMA,
+           "        ptx::mbarrier_wait(shared.full + ring.stage * 8, ring.parity);\n", ""),
+    Mutant("wgmma: empty barrier is not waited for", WGMMA,
+           "            ptx::mbarrier_wait(shared.empty + ring.stage * 8, ring.parity ^ 1);\n", ""),
+    Mutant("wgmma: stage handed back too early", WGMMA, "ptx::wgmma_wait<1>();",
+           "ptx::wgmma_wait<2>();"),
+    Mutant("wgmma: too few bytes announced", WGMMA, "(full, STAGE_BYTES);",
+           "(full, STAGE_BYTES / 2);"),
+    Mutant("wgmma: no fence before the tensor store", WGMMA,
+           "        ptx::fence_proxy_async_shared();\n", ""),
+    Mutant("wgmma: store buffer reused too early", WGMMA,
+           "        if (lane == 0) ptx::bulk_wait_read<STORES - 1>();\n", ""),
+    Mutant("wgmma: stores are not waited for", WGMMA, "    if (lane == 0) ptx::bulk_wait<0>();\n",
+           ""),
+    Mutant("wgmma: accumulators are not fenced", WGMMA, "        ptx::wgmma_fence();\n", ""),
+    Mutant("wgmma: barrier init is not fenced", WGMMA, "        ptx::fence_mbarrier_init();\n", ""),
+    Mutant("wgmma: one arrival too many is expected", WGMMA, "stage * 8, EMPTY_ARRIVALS);",
+           "stage * 8, EMPTY_ARRIVALS + 1);"),
+    Mutant("wgmma: no barrier after init", WGMMA, "    __syncthreads();\n", ""),
+    Mutant("wgmma: warps store before all have written", WGMMA,
+           "        ptx::fence_proxy_async_shared();\n        __syncwarp();",
+           "        ptx::fence_proxy_async_shared();"),
+    Mutant("pingpong: nobody starts the first turn", PINGPONG,
+           "        ptx::named_barrier_arrive(other_turn, 2 * GROUP);\n    }", "    }"),
+    Mutant("lab: full barrier is not waited for", LAB,
+           "        ptx::mbarrier_wait(bars + 8 * stage, parity);\n", ""),
+    Mutant("lab: stage refilled while it is read", LAB, _LAB_READ + "        __syncthreads();",
+           _LAB_READ + "        //"),
+    Mutant("lab: no fence before the ticket", LAB, "sum;\n        __threadfence();", "sum;\n"),
+    Mutant("lab: no fence after the ticket", LAB, "return;\n    __threadfence();", "return;\n"),
+    Mutant("lab: ticket is not reset", LAB, "        *args.ticket = 0;\n", ""),
+    Mutant("lab: tree without barriers", LAB,
+           "+ half];\n        __syncthreads();", "+ half];\n"),
+    Mutant("lab: one column too many", LAB, "if (column >= args.columns) continue;",
+           "if (column > args.columns) continue;"),
+    Mutant("block: warps' values are not waited for", BLOCK,
+           "        __syncthreads();\n        const T mine", "        const T mine",
+           header="ge2/prim/reduce/block.cuh"),
+    Mutant("tree: a level without barrier", TREE,
+           "rank + half]);\n            __syncthreads();", "rank + half]);\n",
+           header="ge2/prim/reduce/shared_tree.cuh"),
+    Mutant("tree: one level too many", TREE, "int half = THREADS / 2;", "int half = THREADS;",
+           header="ge2/prim/reduce/shared_tree.cuh"),
+    Mutant("split: no fence before the ticket", SPLIT, "        __threadfence();\n", "",
+           header="ge2/skeleton/row_split.cuh"),
+    Mutant("split: ticket is not reset", SPLIT, "    args.semaphores[r] = 0;\n", "",
+           header="ge2/skeleton/row_split.cuh"),
+    Mutant("split: ticket read before it is there", SPLIT,
+           "1u);\n    }\n    __syncthreads();", "1u);\n    }\n",
+           header="ge2/skeleton/row_split.cuh"),
+    Mutant("elementwise: whole vectors at the end", VEC, "valid[u] = valid_lanes(args, vector);",
+           "valid[u] = kVector;"),
+    Mutant("elementwise: one element too many", VEC, "static_cast<int>(left) : kVector;",
+           "static_cast<int>(left) + 1 : kVector;"),
+    Mutant("transpose: no barrier", TURN, "    __syncthreads();\n", ""),
+    Mutant("transpose: rows beyond the matrix", TURN, "if (a >= left_a || b >= left_b) continue;",
+           "if (a >= left_a || b > left_b) continue;"),
+]
+
+
+def _overlay(folder: Path, mutant: Mutant) -> tuple[Path, ...]:
+    """Return include folders in which the mutant's header is changed."""
+    source = paths.include_dir()
+    shutil.copytree(source, folder / "include")
+    path = folder / "include" / mutant.header
+    text = path.read_text("utf-8")
+    assert mutant.old in text, f"{mutant.header} has changed; so must the mutant"
+    path.write_text(text.replace(mutant.old, mutant.new, mutant.count), "utf-8")
+    return (folder / "include",)
+
+
+def _edit(mutant: Mutant, folder: Path) -> Edit:
+    if mutant.header:
+        return Edit(includes=_overlay(folder, mutant))
+    seen: list[bool] = []
+
+    def text(source: str) -> str:
+        seen.append(mutant.old in source)
+        return source.replace(mutant.old, mutant.new, mutant.count)
+
+    return Edit(text=text)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
+def test_a_broken_kernel_is_caught(mutant: Mutant, tmp_path: Path) -> None:
+    """A detector speaks, and the message names the kernel."""
+    with pytest.raises(EmulationError) as caught:
+        mutant.target.run(_edit(mutant, tmp_path))
+    assert registry.variant(mutant.target.variant).kernel.name in str(caught.value)
+
+
+def _half_workspace(record: LaunchRecord) -> LaunchRecord:
+    return replace(record, workspace=record.workspace // 2)
+
+
+def _less_shared(record: LaunchRecord) -> LaunchRecord:
+    return replace(record, smem=record.smem - 16 if record.smem else 0)
+
+
+@pytest.mark.parametrize(("target", "change"), [
+    (SPLIT, _half_workspace), (LAB, _half_workspace), (TILED, _less_shared),
+    (WGMMA, _less_shared), (TURN, _less_shared),
+], ids=["split-workspace", "lab-workspace", "tiled-shared", "wgmma-shared", "transpose-shared"])
+def test_too_little_memory_is_caught(
+        target: Target, change: Callable[[LaunchRecord], LaunchRecord]) -> None:
+    """A shrunk workspace or shared memory is an access out of bounds."""
+    with pytest.raises(EmulationError, match="out of bounds"):
+        target.run(Edit(record=change))
+
+
+@pytest.mark.parametrize("target", [TILED, CORES, RAGGED, BATCHED, WGMMA, PINGPONG, LAB, BLOCK,
+                                    TREE, SPLIT, VEC, TURN], ids=lambda t: t.variant)
+def test_the_unbroken_kernel_is_clean(target: Target) -> None:
+    """No detector speaks on the cases that the mutants run."""
+    target.run(Edit())
