@@ -134,11 +134,13 @@ def _check_environment() -> None:
     if not any(name.startswith("GE2_") for name in os.environ):
         return
     from . import config
+    from .log import topic
 
     for warning in config.unknown_variables():
         click.echo(f"ge2: warning: {warning}", err=True)
     try:
         for name in config.VARIABLES:
             config.get(name)
+        topic("cache")
     except Invalid as error:
         raise click.UsageError(str(error)) from None

@@ -156,11 +156,28 @@ def test_gpu_without_cupy_falls_back(ge2: Any, monkeypatch: pytest.MonkeyPatch) 
     assert " on cpu" in result.out
 
 
-def test_bad_variable_is_an_error(ge2: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GE2_BACKEND", "gpu")
+@pytest.mark.parametrize("name,value", [
+    ("GE2_BACKEND", "gpu"), ("GE2_DEVICE", "-1"), ("GE2_DEVICE", "one"), ("GE2_JOBS", "0"),
+    ("GE2_LOG", "slect"), ("GE2_CACHE_MAX_SIZE", "2X"), ("GE2_CACHE", "yes"),
+])
+def test_bad_variable_is_an_error(ge2: Any, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+                                  ) -> None:
+    from ge2.log import topic
+
+    topic.cache_clear()
+    monkeypatch.setenv(name, value)
     result = ge2("env")
     assert result.code == 2
-    assert "GE2_BACKEND has a bad value; found 'gpu'; wanted" in result.err
+    assert f"{name} has a bad value; found {value!r}; wanted" in result.err
+
+
+@pytest.mark.parametrize("name,value", [
+    ("GE2_LOG", "cache, select"), ("GE2_LOG", ""), ("GE2_CACHE_MAX_SIZE", "1.5G"),
+    ("GE2_JOBS", ""), ("GE2_DEVICE", "7"), ("GE2_CACHE_MAX_SIZE", "1000"),
+])
+def test_good_variable(ge2: Any, monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    assert ge2("env").code == 0
 
 
 def test_misspelt_variable_is_a_warning(ge2: Any, monkeypatch: pytest.MonkeyPatch) -> None:
