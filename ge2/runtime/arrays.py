@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,90 +16,107 @@ from ..problem import TensorSpec
 
 MAX_ALIGN = 16
 
-dtype_name = lru_cache(contract.dtype_name)
+# Several times faster than the named tuples' own constructors; these run for every array.
+_new: Any = tuple.__new__
 
 
-@dataclass(frozen=True, slots=True)
-class Feed:
-    """An array as kernels see it.
+class Signature(NamedTuple):
+    """What decides how an array is used, cheap to make and to compare.
 
     Attributes:
-        owner: the array, or the dense host copy that stands for it.
         kind: "numpy", "cupy" or "torch".
-        address: of its first element.
-        spec: dtype, shape, strides and alignment.
-        device: GPU index, None on the host.
+        dtype: the library's own element type.
+        shape, strides: extents and the library's own strides; None for a dense host array.
+        low: the address modulo 16.
+        device: GPU index, -1 on the host.
     """
 
-    owner: Any
     kind: str
-    address: int
-    spec: TensorSpec
-    device: int | None
+    dtype: Any
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    low: int
+    device: int
 
     @property
     def host(self) -> bool:
         """Whether the array lives on the host."""
-        return self.device is None
+        return self.device < 0
 
 
-def describe(array: Any) -> Feed:
-    """Return the feed of an array; anything else is taken through NumPy.
+class Seen(NamedTuple):
+    """An array as it is used in a call.
 
-    Raises:
-        DtypeMismatch: ge2 has no such element type.
+    Attributes:
+        signature: what a call's route is looked up by.
+        address: of the first element.
+        owner: the array, or the dense host copy that stands for it.
     """
-    root = type(array).__module__.partition(".")[0]
+
+    signature: Signature
+    address: int
+    owner: Any
+
+
+def look(array: Any) -> Seen:
+    """Return an array's signature and address; anything unknown is taken through NumPy."""
+    return _lookers(type(array))(array)  # type: ignore[arg-type]
+
+
+@lru_cache
+def _lookers(kind: type) -> Callable[[Any], Seen]:
+    root = kind.__module__.partition(".")[0]
     if root == "torch":
-        return _describe_torch(array)
+        return _look_torch
     if root == "cupy":
-        return _device_feed(array, "cupy", array.data.ptr, array.dtype, array.shape,
-                            array.strides, array.device.id)
-    if root != "numpy" and hasattr(array, "__cuda_array_interface__"):
-        import cupy
-
-        return describe(cupy.asarray(array))
-    return _host_feed(np.asarray(array), array, "numpy")
+        return _look_cupy
+    if root != "numpy" and hasattr(kind, "__cuda_array_interface__"):
+        return _look_foreign
+    return _look_numpy
 
 
-def _host_feed(dense: np.ndarray[Any, Any], array: Any, kind: str) -> Feed:
-    name = dtype_name(dense.dtype)
-    writable = dense.flags.c_contiguous
-    if not writable:
+def _look_cupy(array: Any) -> Seen:
+    memory = array.data
+    address = memory.ptr
+    signature = _new(Signature, ("cupy", array.dtype, array.shape, array.strides, address & 15,
+                                 memory.device_id))
+    return _new(Seen, (signature, address, array))
+
+
+def _look_torch(tensor: Any) -> Seen:
+    if tensor.is_cuda:
+        address = tensor.data_ptr()
+        signature = _new(Signature, ("torch", tensor.dtype, tensor.shape, tensor.stride(),
+                                     address & 15, tensor.get_device()))
+        return _new(Seen, (signature, address, tensor))
+    host = _torch_to_numpy(tensor.detach())
+    dense = np.ascontiguousarray(host)
+    return Seen(Signature("torch", tensor.dtype, dense.shape, None, 0, -1), _host_address(dense),
+                tensor if dense is host else dense)
+
+
+def _look_foreign(array: Any) -> Seen:
+    import cupy
+
+    return _look_cupy(cupy.asarray(array))
+
+
+def _look_numpy(array: Any) -> Seen:
+    dense = np.asarray(array)
+    if not dense.flags.c_contiguous:
         dense = np.ascontiguousarray(dense)
-    address = dense.__array_interface__["data"][0]
-    owner = array if writable and kind == "torch" else dense
-    return Feed(owner, kind, address, TensorSpec.dense(name, dense.shape), None)
+    return Seen(Signature("numpy", dense.dtype, dense.shape, None, 0, -1), _host_address(dense),
+                dense)
 
 
-def _device_feed(array: Any, kind: str, address: int, dtype: Any, shape: tuple[int, ...],
-                 strides: tuple[int, ...], device: int) -> Feed:
-    name = dtype_name(dtype)
-    itemsize = DTYPES[name].itemsize
-    steps = tuple(stride // itemsize for stride in strides)
-    return Feed(array, kind, address, TensorSpec(name, shape, steps, align_of(address)), device)
+def _host_address(dense: np.ndarray[Any, Any]) -> int:
+    address: int = dense.__array_interface__["data"][0]
+    return address
 
 
-def align_of(address: int) -> int:
-    """Return the largest power of two up to 16 that divides an address."""
-    return min(MAX_ALIGN, address & -address) if address else MAX_ALIGN
-
-
-def _describe_torch(tensor: Any) -> Feed:
-    name = _TORCH_NAMES.get(str(tensor.dtype).removeprefix("torch."))
-    if name is None:
-        raise DtypeMismatch("unknown element type", found=tensor.dtype, wanted=", ".join(DTYPES))
-    tensor = tensor.detach()
-    if not tensor.is_cuda:
-        return _host_feed(_torch_to_numpy(tensor, name), tensor, "torch")
-    address = tensor.data_ptr()
-    spec = TensorSpec(name, tuple(tensor.shape), tuple(tensor.stride()), align_of(address))
-    return Feed(tensor, "torch", address, spec, tensor.device.index)
-
-
-def _torch_to_numpy(tensor: Any, name: str) -> np.ndarray[Any, Any]:
-    if name == "bf16":
-        torch = sys.modules["torch"]
+def _torch_to_numpy(tensor: Any) -> np.ndarray[Any, Any]:
+    torch = sys.modules["torch"]
+    if tensor.dtype == torch.bfloat16:
         bits: np.ndarray[Any, Any] = tensor.contiguous().view(torch.int16).numpy()
         return bits.view(numpy_dtype("bf16"))
     array: np.ndarray[Any, Any] = tensor.numpy()
@@ -111,22 +128,54 @@ _TORCH_NAMES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64
 _TORCH_DTYPES = {name: text for text, name in _TORCH_NAMES.items()}
 
 
-def empty(kind: str, spec: TensorSpec, device: int | None, stream: int) -> Any:
-    """Return a new dense array of a kind: on a GPU, or on the host where device is None."""
+def spec_of(signature: Signature) -> TensorSpec:
+    """Return the spec of an array; a host array counts as aligned, since it is copied.
+
+    Raises:
+        DtypeMismatch: ge2 has no such element type.
+    """
+    if signature.kind == "torch":
+        text = str(signature.dtype).removeprefix("torch.")
+        if text not in _TORCH_NAMES:
+            raise DtypeMismatch("unknown element type", found=signature.dtype,
+                                wanted=", ".join(_TORCH_NAMES))
+        name = _TORCH_NAMES[text]
+    else:
+        name = contract.dtype_name(signature.dtype)
+    shape = tuple(signature.shape)
+    if signature.strides is None:
+        return TensorSpec.dense(name, shape)
+    unit = 1 if signature.kind == "torch" else DTYPES[name].itemsize
+    strides = tuple(stride // unit for stride in signature.strides)
+    align = signature.low & -signature.low if signature.low else MAX_ALIGN
+    return TensorSpec(name, shape, strides, align)
+
+
+def maker(kind: str, spec: TensorSpec, device: int | None) -> Callable[[int], Any]:
+    """Return a function of the raw stream that makes new dense arrays of a kind.
+
+    Args:
+        kind: "numpy", "cupy" or "torch".
+        spec: dtype and shape.
+        device: GPU index; None for the host.
+    """
     if kind == "torch":
         torch = sys.modules["torch"]
-        place = "cpu" if device is None else f"cuda:{device}"
-        return torch.empty(spec.shape, dtype=getattr(torch, _TORCH_DTYPES[spec.dtype]),
-                           device=place)
+        dtype = getattr(torch, _TORCH_DTYPES[spec.dtype])
+        place = torch.device("cpu" if device is None else f"cuda:{device}")
+        return lambda _stream: torch.empty(spec.shape, dtype=dtype, device=place)
+    element = numpy_dtype(spec.dtype)
     if device is None:
-        return np.empty(spec.shape, numpy_dtype(spec.dtype))
+        return lambda _stream: np.empty(spec.shape, element)
     import cupy
 
-    with cupy.cuda.Device(device):
-        if cupy.cuda.get_current_stream().ptr == stream:
-            return cupy.empty(spec.shape, numpy_dtype(spec.dtype))
-        with cupy.cuda.ExternalStream(stream):
-            return cupy.empty(spec.shape, numpy_dtype(spec.dtype))
+    def make(stream: int) -> Any:
+        if cupy.cuda.get_current_stream().ptr == stream and cupy.cuda.get_device_id() == device:
+            return cupy.empty(spec.shape, element)
+        with cupy.cuda.Device(device), cupy.cuda.ExternalStream(stream):
+            return cupy.empty(spec.shape, element)
+
+    return make
 
 
 def current_stream(kind: str, device: int) -> int:
@@ -155,5 +204,3 @@ def raw_stream(stream: Any) -> int:
         return int(stream.__cuda_stream__()[1])
     raise Invalid("not a stream", argument="stream", found=type(stream).__name__,
                   wanted="a raw handle, a CuPy or a torch stream")
-
-

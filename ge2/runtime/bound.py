@@ -26,6 +26,7 @@ class BoundPlan:
         uses: root -> launches whose arguments hold its address.
         external: the roots of inputs and outputs; the others never move in a lease.
         leases: what calls run in.
+        synchronous: whether GE2_SYNC=1 was set when the plan was bound.
     """
 
     plan: Plan
@@ -34,6 +35,7 @@ class BoundPlan:
     uses: list[list[int]]
     external: list[int]
     leases: LeasePool
+    synchronous: bool
 
     def launch(self, lease: Lease, bases: list[int], stream: int,
                observer: Observer | None = None) -> None:
@@ -54,10 +56,10 @@ class BoundPlan:
         changed = self._repoint(lease, bases)
         if not lease.units:
             return
-        if observer or self.device.kind != "cuda" or config.get("GE2_SYNC") == "1":
+        if observer or self.device.kind != "cuda" or self.synchronous:
             lease.graph = None  # its nodes would miss the addresses patched here
             self._launch_one_by_one(lease, stream, observer)
-        elif not lease.event:
+        elif lease.event is None:
             for unit in lease.units:
                 unit(stream)
         else:
@@ -123,4 +125,4 @@ def bind_plan(plan: Plan, device: Device) -> BoundPlan:
             uses[root].append(launch)
     external = [i for i, root in enumerate(plan.roots) if root.kind in ("input", "output")]
     return BoundPlan(plan, device, steps_of, uses, external,
-                     LeasePool(lambda: make_lease(plan, device)))
+                     LeasePool(lambda: make_lease(plan, device)), config.get("GE2_SYNC") == "1")

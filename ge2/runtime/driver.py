@@ -177,29 +177,36 @@ def relaxed_capture() -> Iterator[None]:
         check(driver.cuThreadExchangeStreamCaptureMode(previous))
 
 
-def event_create() -> int:
-    """Return an event without timing."""
-    return int(check(api().cuEventCreate(api().CUevent_flags.CU_EVENT_DISABLE_TIMING)))
+class Event:
+    """A point in a stream's work, without timing."""
 
+    __slots__ = ("_api", "_handle")
 
-def event_record(event: int, stream: int) -> None:
-    """Record the point that stream has been given work up to."""
-    check(api().cuEventRecord(event, stream), "recording an event")
+    def __init__(self) -> None:
+        self._api = api()
+        flags = self._api.CUevent_flags.CU_EVENT_DISABLE_TIMING
+        self._handle = check(self._api.cuEventCreate(flags))
 
+    def record(self, stream: int) -> None:
+        """Stand for all work that the stream has been given so far."""
+        check(self._api.cuEventRecord(self._handle, stream), "recording an event")
 
-def event_done(event: int) -> bool:
-    """Return whether the work before the event is finished."""
-    (status,) = api().cuEventQuery(event)
-    if status == api().CUresult.CUDA_ERROR_NOT_READY:
-        return False
-    if status:
-        _fail(status, "querying an event")
-    return True
+    def is_done(self) -> bool:
+        """Whether that work is finished."""
+        (status,) = self._api.cuEventQuery(self._handle)
+        if status == self._api.CUresult.CUDA_ERROR_NOT_READY:
+            return False
+        if status:
+            _fail(status, "querying an event")
+        return True
 
+    def hold(self, stream: int) -> None:
+        """Make another stream wait for that work, on the device."""
+        check(self._api.cuStreamWaitEvent(stream, self._handle, 0), "waiting for an event")
 
-def stream_wait(stream: int, event: int) -> None:
-    """Make a stream wait for an event on the device."""
-    check(api().cuStreamWaitEvent(stream, event, 0), "waiting for an event")
+    def __del__(self) -> None:
+        if hasattr(self, "_handle"):
+            self._api.cuEventDestroy(self._handle)
 
 
 def allocate(nbytes: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,19 +19,10 @@ from ..compiler.ir.nodes import Graph, TensorType
 from ..compiler.kernels import registry
 from ..compiler.kernels.metadata import Variant
 from ..compiler.plan import Plan, make_plan, problem_plan
-from ..errors import (
-    DeviceMismatch,
-    DtypeMismatch,
-    Ge2Error,
-    Invalid,
-    MissingInput,
-    ShapeMismatch,
-    StrideMismatch,
-    near_matches,
-)
+from ..errors import Invalid, near_matches
 from ..problem import Problem, TensorSpec
 from . import arrays, driver
-from .arrays import Feed
+from .arrays import Seen, look
 from .bound import BoundPlan, Observer, bind_plan
 from .device import (
     Allocation,
@@ -43,13 +34,12 @@ from .device import (
 )
 from .lease import Lease, make_lease
 from .memory import keep_with_capture
+from .route import Route, check_feeds, input_specs, make_route, output_specs
 
 Shape = tuple[int, ...] | TensorType
 
 PLANS_KEPT = 64
-# Updating a node costs 0.6 us of host time, a small copy 4.4 us once (measured on an H200).
-MANY_NODES = 8
-SMALL_INPUT_BYTES = 1 << 20
+ROUTES_KEPT = 1024
 
 
 @dataclass(slots=True)
@@ -57,16 +47,18 @@ class _Call:
     """One call after _prepare_buffers.
 
     Attributes:
+        route: how it runs.
+        lease: what it runs in.
         bases: address of every root.
-        host_inputs, staged_inputs: (root, feed) to copy in before the launches.
-        host_outputs: (root, array address, bytes) to copy out after them.
+        copies_in: (root, address, bytes) to copy from before the launches.
+        copies_out: (root, address, bytes) to copy to after them.
         results: the arrays to return.
     """
 
-    bound: BoundPlan
+    route: Route
     lease: Lease
     bases: list[int]
-    copies_in: list[tuple[int, Feed]]
+    copies_in: list[tuple[int, int, int]]
     copies_out: list[tuple[int, int, int]]
     results: dict[str, Any]
 
@@ -96,6 +88,7 @@ class Executable:
         self.backend = backend or default_backend()
         self._lock = threading.Lock()
         self._plans: OrderedDict[Any, BoundPlan] = OrderedDict()
+        self._routes: dict[Any, Route] = {}
         self._constants: dict[str, Allocation] = {}
         self._own_stream: int | None = None
         self._cpu: Any = None
@@ -147,12 +140,21 @@ class Executable:
         """
         if self._cpu is not None:
             return self._run_cpu(feeds)
-        described = {name: arrays.describe(array) for name, array in feeds.items()}
-        self._check_feeds(described)
-        handle = self._stream(described, stream)
-        with self.device.active():
-            call = self._prepare_buffers(described, handle, outputs or {})
-            return self._execute(call, handle)
+        if len(feeds) != len(self.graph.inputs):
+            check_feeds(self.graph, feeds)
+        try:
+            seen = [look(feeds[name]) for name in self.graph.inputs]
+        except KeyError:
+            check_feeds(self.graph, feeds)
+            raise
+        given = [look(array) for array in outputs.values()] if outputs else []
+        route = self._route(seen, given, tuple(outputs) if outputs else ())
+        handle = self._stream(route, stream)
+        entered = driver.enter_device(self.device.index) if self.device.kind == "cuda" else None
+        try:
+            return self._execute(self._prepare_buffers(route, seen, given, handle), handle)
+        finally:
+            driver.leave_device(entered)
 
     def prepare(self, shapes: Mapping[str, Shape] | None = None) -> Plan:
         """Plan, compile and load for these input shapes, so that the first run is fast.
@@ -160,7 +162,7 @@ class Executable:
         Args:
             shapes: shape or type per input; may be left out where no dimension is symbolic.
         """
-        bound = self._bound(self._dense_feeds(shapes))
+        bound = self._bound(self._dense_feeds(shapes), ())
         if self.device.kind == "cuda":
             with self.device.active():
                 self._upload_constants()
@@ -169,9 +171,9 @@ class Executable:
 
     def plan(self, shapes: Mapping[str, Shape] | None = None) -> Plan:
         """Return the plan for these input shapes without compiling anything."""
-        return self._bound(self._dense_feeds(shapes)).plan
+        return self._bound(self._dense_feeds(shapes), ()).plan
 
-    # -- feeds --------------------------------------------------------------------------------
+    # -- routes and plans ---------------------------------------------------------------------
 
     def _run_cpu(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         hosts = {name: np.asarray(array) for name, array in feeds.items()}
@@ -192,31 +194,28 @@ class Executable:
         return {name: TensorSpec.dense(self.graph.types[name].dtype, given[name])
                 for name in self.graph.inputs}
 
-    def _check_feeds(self, feeds: Mapping[str, Feed]) -> None:
-        for name, feed in feeds.items():
-            if name not in self.graph.inputs:
-                raise Invalid(f"the graph has no input {name!r}", argument=name,
-                              wanted=", ".join(self.graph.inputs),
-                              hint=near_matches(name, self.graph.inputs))
-            wanted = self.graph.types[name].dtype
-            if feed.spec.dtype != wanted:
-                raise DtypeMismatch(f"input {name!r} has a wrong element type", argument=name,
-                                    found=feed.spec.dtype, wanted=wanted)
-            if not feed.host and (self.device.kind != "cuda" or feed.device != self.device.index):
-                raise DeviceMismatch(f"input {name!r} is on another device", argument=name,
-                                     found=f"GPU {feed.device}",
-                                     wanted=f"{self.device.kind} device {self.device.index}")
-        missing = [name for name in self.graph.inputs if name not in feeds]
-        if missing:
-            raise MissingInput(f"input {missing[0]!r} was not given", argument=missing[0],
-                               wanted=", ".join(self.graph.inputs))
+    def _route(self, seen: Sequence[Seen], given: Sequence[Seen], names: tuple[str, ...]) -> Route:
+        key = (*(s.signature for s in seen), names, *(s.signature for s in given),
+               registry.generation())
+        route = self._routes.get(key)
+        if route is None:
+            signatures = {n: s.signature for n, s in zip(self.graph.inputs, seen, strict=True)}
+            wanted = {n: s.signature for n, s in zip(names, given, strict=True)}
+            specs = input_specs(self.graph, self.device, signatures)
+            specs |= {n: spec for n, spec in output_specs(self.graph, wanted).items()
+                      if spec.align < arrays.MAX_ALIGN}
+            hosts = tuple(s.host for s in (*signatures.values(), *wanted.values()))
+            route = make_route(self._bound(specs, hosts), self.graph, signatures, wanted)
+            if len(self._routes) >= ROUTES_KEPT:
+                self._routes.clear()
+            self._routes[key] = route
+        return route
 
-    def _stream(self, feeds: Mapping[str, Feed], stream: Any) -> int:
+    def _stream(self, route: Route, stream: Any) -> int:
         if stream is not None:
             return arrays.raw_stream(stream)
-        for feed in feeds.values():
-            if not feed.host:
-                return arrays.current_stream(feed.kind, self.device.index)
+        if route.on_gpu:
+            return arrays.current_stream(route.kind, self.device.index)
         if self.device.kind != "cuda":
             return 0
         if self._own_stream is None:
@@ -224,12 +223,11 @@ class Executable:
                 self._own_stream = driver.stream_create()
         return self._own_stream
 
-    # -- plans --------------------------------------------------------------------------------
-
-    def _bound(self, feeds: Mapping[str, TensorSpec]) -> BoundPlan:
+    def _bound(self, feeds: Mapping[str, TensorSpec], hosts: tuple[bool, ...]) -> BoundPlan:
+        """Return the plan for these specs; arrays on the host have leases of their own."""
         if self.bound is not None:
             return self.bound
-        key = (tuple(feeds.items()), registry.generation())
+        key = (tuple(feeds.items()), hosts, registry.generation())
         with self._lock:
             bound = self._plans.get(key)
             if bound is not None:
@@ -242,11 +240,14 @@ class Executable:
             self._plans[key] = bound
             if len(self._plans) > PLANS_KEPT:
                 self._plans.popitem(last=False)
+                self._routes.clear()
         return bound
 
     def _upload_constants(self) -> None:
+        if self._constants or not self.graph.constants:
+            return
         with self._lock:
-            if self._constants or not self.graph.constants:
+            if self._constants:
                 return
             made = {}
             for name, array in self.graph.constants.items():
@@ -257,31 +258,30 @@ class Executable:
 
     # -- one call -----------------------------------------------------------------------------
 
-    def _prepare_buffers(self, feeds: Mapping[str, Feed], stream: int,
-                         outputs: Mapping[str, Any]) -> _Call:
+    def _prepare_buffers(self, route: Route, seen: Sequence[Seen], given: Sequence[Seen],
+                         stream: int) -> _Call:
         """Return a call with a lease and the address of every buffer.
 
         Order and meaning of a launch's buffers are the contract's; here the plan's roots get
         their addresses: weights, arena, the caller's arrays, copies of host arrays.
         """
-        specs = {name: feeds[name].spec for name in self.graph.inputs}
-        given = {name: arrays.describe(array) for name, array in outputs.items()}
-        specs |= {name: feed.spec for name, feed in given.items() if feed.spec.align < 16}
-        bound = self._bound(specs)
         self._upload_constants()
         capturing = self.device.is_capturing(stream)
-        if capturing and any(feed.host for feed in (*feeds.values(), *given.values())):
+        if capturing and route.host:
             raise Invalid("host arrays cannot be part of a captured graph", argument="feeds",
                           hint="Pass GPU arrays while the stream is capturing")
-        lease = self._lease(bound, stream, capturing)
+        if given:
+            _check_overlap(route, seen, given)
+        lease = self._lease(route.bound, stream, capturing)
+        call = _Call(route, lease, list(lease.bases), [], [], {})
         try:
-            call = _Call(bound, lease, list(lease.bases), [], [], {})
-            self._place_memory(call)
-            self._place_inputs(call, feeds)
-            self._place_outputs(call, feeds, given, stream)
+            if not lease.patched:
+                self._place_memory(call)
+            self._place_inputs(call, seen)
+            self._place_outputs(call, seen, given, stream)
         except BaseException:
-            if lease.event:
-                bound.leases.release(lease, stream)
+            if lease.event is not None:
+                route.bound.leases.release(lease, stream)
             raise
         return call
 
@@ -297,9 +297,7 @@ class Executable:
 
     def _place_memory(self, call: _Call) -> None:
         lease = call.lease
-        if lease.patched:
-            return
-        for index, root in enumerate(call.bound.plan.roots):
+        for index, root in enumerate(call.route.bound.plan.roots):
             if root.kind == "constant":
                 call.bases[index] = self._constants[root.name].address
             elif root.in_arena and lease.arena is not None:
@@ -307,63 +305,54 @@ class Executable:
         for index, memory in lease.owned.items():
             call.bases[index] = memory.address
 
-    def _place_inputs(self, call: _Call, feeds: Mapping[str, Feed]) -> None:
-        lease, bound = call.lease, call.bound
-        for name, index in bound.plan.inputs.items():
-            feed = feeds[name]
-            if not feed.host and index not in lease.owned:
-                moved = lease.graph is not None and lease.bases[index] not in (0, feed.address)
-                if not moved or not _worth_staging(bound, index, feed):
-                    call.bases[index] = feed.address
+    def _place_inputs(self, call: _Call, seen: Sequence[Seen]) -> None:
+        lease, bases = call.lease, call.bases
+        for (root, nbytes, host, stageable), (_, address, _) in zip(
+                call.route.inputs, seen, strict=True):
+            if not host and root not in lease.owned:
+                moved = stageable and lease.graph is not None and bases[root] != address
+                if not moved:
+                    bases[root] = address
                     continue
-            call.bases[index] = self._own(lease, index, feed.spec.nbytes)
-            call.copies_in.append((index, feed))
+            bases[root] = self._own(lease, root, nbytes)
+            call.copies_in.append((root, address, nbytes))
 
-    def _own(self, lease: Lease, index: int, nbytes: int) -> int:
-        if index not in lease.owned:
-            lease.owned[index] = self.device.allocate(nbytes)
-        return lease.owned[index].address
+    def _own(self, lease: Lease, root: int, nbytes: int) -> int:
+        if root not in lease.owned:
+            lease.owned[root] = self.device.allocate(nbytes)
+        return lease.owned[root].address
 
-    def _place_outputs(self, call: _Call, feeds: Mapping[str, Feed], given: Mapping[str, Feed],
+    def _place_outputs(self, call: _Call, seen: Sequence[Seen], given: Sequence[Seen],
                        stream: int) -> None:
-        plan = call.bound.plan
-        kind, on_gpu = _result_kind(feeds)
-        for name, index in plan.outputs.items():
-            state = self.graph.aliases.get(name)
-            if state is not None:
-                feed = feeds[state]
-                call.results[name] = feed.owner
-            elif name in given:
-                feed = _checked_output(name, given[name], plan.graph.types[name], feeds)
-                call.results[name] = feed.owner
+        for name, root, nbytes, host, make, position, state in call.route.outputs:
+            if state >= 0:
+                source = seen[state]
+            elif position >= 0:
+                source = given[position]
             else:
-                spec = _dense(plan.graph.types[name])
-                made = arrays.empty(kind, spec, self.device.index if on_gpu else None, stream)
-                feed = arrays.describe(made)
-                call.results[name] = made
-            if feed.host:
-                call.bases[index] = self._own(call.lease, index, feed.spec.nbytes)
-                call.copies_out.append((index, feed.address, feed.spec.nbytes))
-            elif state is None:
-                call.bases[index] = feed.address
+                source = look(make(stream))
+            call.results[name] = source.owner
+            if host:
+                call.bases[root] = self._own(call.lease, root, nbytes)
+                call.copies_out.append((root, source.address, nbytes))
+            elif state < 0:
+                call.bases[root] = source.address
 
     def _execute(self, call: _Call, stream: int) -> dict[str, Any]:
-        lease = call.lease
+        lease, bound = call.lease, call.route.bound
         try:
-            for index, feed in call.copies_in:
-                self.device.copy(call.bases[index], feed.address, feed.spec.nbytes, stream)
-            call.bound.launch(lease, call.bases, stream, self.observer)
-            for index, address, nbytes in call.copies_out:
-                self.device.copy(address, call.bases[index], nbytes, stream)
+            for root, address, nbytes in call.copies_in:
+                self.device.copy(call.bases[root], address, nbytes, stream)
+            bound.launch(lease, call.bases, stream, self.observer)
+            for root, address, nbytes in call.copies_out:
+                self.device.copy(address, call.bases[root], nbytes, stream)
             if call.copies_out:
                 self.device.synchronize(stream)
-        except Ge2Error:
-            lease.event, event = 0, lease.event
-            if event:  # a failed lease is dropped: its semaphores may not be zero
-                driver.api().cuEventDestroy(event)
+        except BaseException:
+            lease.event = None  # it does not go back to the pool: semaphores may not be zero
             raise
-        if lease.event:
-            call.bound.leases.release(lease, stream)
+        if lease.event is not None:
+            bound.leases.release(lease, stream)
         return call.results
 
 
@@ -392,39 +381,18 @@ def _upload(device: Device, address: int, dense: np.ndarray[Any, Any]) -> None:
         driver.check(driver.api().cuStreamDestroy(stream))
 
 
-def _worth_staging(bound: BoundPlan, index: int, feed: Feed) -> bool:
-    return (len(bound.uses[index]) > MANY_NODES and feed.spec.is_dense
-            and feed.spec.nbytes <= SMALL_INPUT_BYTES)
+def _check_overlap(route: Route, seen: Sequence[Seen], given: Sequence[Seen]) -> None:
+    """Refuse to write results over inputs that later launches read.
 
-
-def _result_kind(feeds: Mapping[str, Feed]) -> tuple[str, bool]:
-    """Return (kind, on the GPU) of results: the GPU feeds' kind where there are any."""
-    for feed in feeds.values():
-        if not feed.host:
-            return feed.kind, True
-    kinds = {feed.kind for feed in feeds.values()}
-    return ("torch" if "torch" in kinds else "numpy"), False
-
-
-def _dense(kind: TensorType) -> TensorSpec:
-    return TensorSpec.dense(kind.dtype, tuple(kind.shape))  # type: ignore[arg-type]
-
-
-def _checked_output(name: str, feed: Feed, kind: TensorType, feeds: Mapping[str, Feed]) -> Feed:
-    wanted = _dense(kind)
-    if feed.spec.dtype != wanted.dtype:
-        raise DtypeMismatch(f"output {name!r} has a wrong element type", argument=name,
-                            found=feed.spec.dtype, wanted=wanted.dtype)
-    if feed.spec.shape != wanted.shape:
-        raise ShapeMismatch(f"output {name!r} has a wrong shape", argument=name,
-                            found=feed.spec.shape, wanted=wanted.shape)
-    if not feed.spec.is_dense:
-        raise StrideMismatch(f"output {name!r} is not dense", argument=name,
-                             found=feed.spec.strides, wanted=wanted.strides)
-    start, end = feed.address, feed.address + wanted.nbytes
-    for other, source in feeds.items():
-        reach = source.address + source.spec.nbytes
-        if not source.host and start < reach and source.address < end:
-            raise Invalid(f"output {name!r} overlaps input {other!r}", argument=name,
-                          hint="Write into memory of its own")
-    return feed
+    Raises:
+        Invalid: names the output.
+    """
+    for output in route.outputs:
+        if output.given < 0 or output.host:
+            continue
+        start = given[output.given].address
+        for source, array in zip(route.inputs, seen, strict=True):
+            if not source.host and (array.address < start + output.nbytes
+                                    and start < array.address + source.nbytes):
+                raise Invalid(f"output {output.name!r} overlaps an input", argument=output.name,
+                              hint="Write into memory of its own")

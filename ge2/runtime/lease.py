@@ -33,7 +33,7 @@ class Lease:
         bases: the address of every root that the units are patched with; 0 before the first call.
         patched: whether there was a first call.
         graph: built at the first launch.
-        event: recorded after the last launch; 0 for a lease that is used once.
+        event: recorded after the last launch; None for a lease that is used once.
         stream: of the last launch.
     """
 
@@ -45,12 +45,9 @@ class Lease:
     bases: list[int] = field(default_factory=list)
     patched: bool = False
     graph: KernelGraph | None = None
-    event: int = 0
+    event: driver.Event | None = None
     stream: int | None = None
 
-    def __del__(self) -> None:
-        if self.event:
-            driver.api().cuEventDestroy(self.event)
 
 
 def make_lease(plan: Plan, device: Device, *, private: bool = False) -> Lease:
@@ -70,7 +67,7 @@ def make_lease(plan: Plan, device: Device, *, private: bool = False) -> Lease:
     if plan.semaphore_bytes:
         lease.semaphores = device.allocate(plan.semaphore_bytes, zero=True)
     if device.kind == "cuda" and not private:
-        lease.event = driver.event_create()
+        lease.event = driver.Event()
     return lease
 
 
@@ -98,7 +95,8 @@ class LeasePool:
         if lease is None:
             return self._make()
         if not _same_stream(lease, stream) and lease.stream is not None:
-            driver.stream_wait(stream, lease.event)
+            assert lease.event is not None
+            lease.event.hold(stream)
         return lease
 
     def _take(self, stream: int) -> Lease | None:
@@ -106,13 +104,14 @@ class LeasePool:
             if _same_stream(lease, stream):
                 return self._idle.pop(index)
         for index, lease in enumerate(self._idle):
-            if lease.stream is None or driver.event_done(lease.event):
+            if lease.stream is None or (lease.event is not None and lease.event.is_done()):
                 return self._idle.pop(index)
         return self._idle.pop(0) if len(self._idle) >= LEASES_KEPT else None
 
     def release(self, lease: Lease, stream: int) -> None:
         """Give a lease back after its work was put on a stream."""
-        driver.event_record(lease.event, stream)
+        assert lease.event is not None
+        lease.event.record(stream)
         lease.stream = stream
         with self._lock:
             self._idle.append(lease)
