@@ -28,7 +28,6 @@ class Variable:
     form: str = ""
 
 
-
 VARIABLES: dict[str, Variable] = {
     v.name: v
     for v in (
