@@ -162,6 +162,9 @@ def _conv(problem: Problem, _op: KernelOp) -> None:
     assert x is not None and w is not None
     for name, spec in (("x", x), ("w", w), ("output 0", y)):
         _require(len(spec.shape) == 4, name, spec, "4 axes")
+    residual = problem.inputs[3] if len(problem.inputs) > 3 else None
+    if residual is not None:
+        _require(residual.shape == y.shape, "residual", residual, y.shape)
     group = problem.attr_map["group"]
     assert isinstance(group, int)
     _require(w.shape[1] * group == x.shape[1], "w", w, f"{x.shape[1]} // {group} input channels")

@@ -31,28 +31,38 @@ def _layout() -> tuple[np.dtype[Any], np.dtype[Any], str]:
     pairs = [(name, "i4", (2,)) for name in ("extent", "step", "pad", "dilation")]
     shape = args_dtype(("pixel", axes_fields(3)), ("tap", axes_fields(3)), ("pixels", "i4"),
                        ("taps", "i4"), ("groups", "i4"), ("group_out", "i4"), *pairs)
-    dtype = args_dtype(("x", "u8"), ("w", "u8"), ("bias", "u8"), ("y", "u8"), ("shape", shape))
+    dtype = args_dtype(("x", "u8"), ("w", "u8"), ("bias", "u8"), ("residual", "u8"),
+                       ("y", "u8"), ("shape", shape))
     return dtype, shape, args_checks(dtype) + "\n" + args_checks(shape, "ge2::ConvShape")
 
 
 def _epilogue(problem: Problem) -> ExprBundle:
-    """Return the expression over the sum of products (input 0) and the bias (input 1)."""
+    """Return the expression over the sum of products (input 0), bias (1) and residual (2)."""
     given = problem.attr_map.get("epilogue")
     if isinstance(given, ExprBundle):
         return given
-    bias = problem.inputs[2] if len(problem.inputs) > 2 else None
+    bias, residual = _addends(problem)
+    dtypes = (bias.dtype if bias else None, residual.dtype if residual else None)
     slope = cast("float", problem.attr_map["leaky_slope"])
-    return gemm_epilogue(problem.outputs[0].dtype, (bias.dtype if bias else None, None), 1.0, 0.0,
+    return gemm_epilogue(problem.outputs[0].dtype, dtypes, 1.0, 1.0,
                          str(problem.attr_map["act"]), slope)
+
+
+def _addends(problem: Problem) -> tuple[TensorSpec | None, TensorSpec | None]:
+    """Return the specs of bias and residual."""
+    bias, residual = (*problem.inputs[2:], None, None)[:2]
+    return bias, residual
 
 
 def _record(problem: Problem, variant: Variant, context: dict[str, Any], blocks: int,
             threads: int, smem: int) -> LaunchRecord:
     x, w, y = problem.inputs[0], problem.inputs[1], problem.outputs[0]
-    bias = problem.inputs[2] if len(problem.inputs) > 2 else None
+    bias, residual = _addends(problem)
     assert x is not None and w is not None
     if not (x.is_dense and w.is_dense and y.is_dense):
         raise Unsupported("a convolution takes dense tensors", found=(x.strides, w.strides))
+    if residual is not None and not residual.is_dense:
+        raise Unsupported("a convolution takes a dense residual", found=residual.strides)
     if bias is not None and bias.strides not in ((1,), (0,)) and bias.size > 1:
         raise Unsupported("a convolution takes a dense bias", found=bias.strides)
     sizes = conv_sizes(problem)
@@ -66,16 +76,19 @@ def _record(problem: Problem, variant: Variant, context: dict[str, Any], blocks:
         "step": problem.attr_map["strides"], "dilation": problem.attr_map["dilations"],
     }.items():
         shape[name] = value
-    lines, results = rendered(_epilogue(problem), 2, fast=only_narrow(problem.outputs))
+    lines, results = rendered(_epilogue(problem), 3, fast=only_narrow(problem.outputs))
     full = {
         **variant.param_map, **context, "type": DTYPES[x.dtype].c_type,
         "acc": "double" if x.dtype == "f64" else "float", "has_bias": bias is not None,
+        "has_residual": residual is not None,
         "bias_type": DTYPES[bias.dtype if bias else x.dtype].c_type, "lines": lines,
         "results": results, "offset": _offset(problem), "ARGS_CHECKS": checks,
     }
     slots = {"x": (0, 0), "w": (1, 0), "y": (len(problem.inputs), 0)}
     if bias is not None:
         slots["bias"] = (2, 0)
+    if residual is not None:
+        slots["residual"] = (3, 0)
     args, relocs = ArgsBuilder(dtype, {"shape": shape}, slots).pack()
     source = KernelSource(variant.kernel.template, tuple(sorted(full.items())),
                           variant.kernel.name)

@@ -78,7 +78,8 @@ KERNEL_OPS: dict[str, KernelOp] = {
                  doc="inputs side by side along axis"),
         KernelOp("GATHER", ("x", "indices"), (AttrSpec("axis", "int", 0),),
                  doc="slices of x along axis; a negative index counts from the end"),
-        KernelOp("CONV2D", ("x", "w", "bias?"), (*_WINDOW, AttrSpec("group", "int", 1), *_ACT),
+        KernelOp("CONV2D", ("x", "w", "bias?", "residual?"),
+                 (*_WINDOW, AttrSpec("group", "int", 1), *_ACT),
                  doc="x NCHW, w OIHW"),
         KernelOp("POOL2D", ("x",), (
             AttrSpec("kind", "str", "max", ("max", "avg")),

@@ -277,7 +277,7 @@ def conv_cases() -> Iterator[Case]:
         "size": ((7, 8), (16, 15), (31, 3), (33, 17)), "window": ((1, 1), (3, 3), (2, 5)),
         "stride": ((1, 1), (2, 2), (1, 3)), "pads": ((0, 0, 0, 0), (1, 1, 1, 1), (2, 0, 1, 3)),
         "dilation": ((1, 1), (2, 1)), "bias": (True, False), "act": ("none", "relu", "silu"),
-        "group": (1, 2, "depthwise"), "dtype": FLOATS})
+        "group": (1, 2, "depthwise"), "residual": (False, True), "dtype": FLOATS})
     for row in rows:
         yield from _conv_case(row)
 
@@ -299,8 +299,10 @@ def _conv_case(row: Mapping[str, Any]) -> Iterator[Case]:
               operand(dtype, (filters,), "dense") if row["bias"] else None]
     attrs = {"strides": row["stride"], "pads": row["pads"], "dilations": row["dilation"],
              "group": group, "act": row["act"], "leaky_slope": 0.01}
-    yield _case(_label(row), "CONV2D", inputs,
-                [operand(dtype, (row["batch"], filters, height, width), "dense")], attrs,
+    result = operand(dtype, (row["batch"], filters, height, width), "dense")
+    if row["residual"]:
+        inputs.append(result)
+    yield _case(_label(row), "CONV2D", inputs, [result], attrs,
                 terms=channels // group * row["window"][0] * row["window"][1])
 
 

@@ -15,7 +15,7 @@ INT32_MAX = 2**31 - 1
 
 _OPERANDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(GEMM_OPS, ("A", "B", "bias", "C")),
-    "CONV2D": ("X", "W", "bias"),
+    "CONV2D": ("X", "W", "bias", "residual"),
 }
 
 

@@ -58,10 +58,15 @@ def _infer(op: str, n: int) -> Any:
         if bias is not None and bias.shape != (w.shape[0],):
             raise ShapeMismatch(f"{op} bias is one value per output channel", found=bias,
                                 wanted=f"[{w.shape[0]}]")
+        residual = optional(types, 3)
         strides, dilations, pads = _geometry(op, attrs, x.shape[2:], w.shape[2:])
         outs = [window_extent(op, x.shape[2 + i], w.shape[2 + i], strides[i], dilations[i],
                               pads[i]) for i in range(n)]
-        return [TensorType(x.dtype, (x.shape[0], w.shape[0], *outs))]
+        result = TensorType(x.dtype, (x.shape[0], w.shape[0], *outs))
+        if residual is not None and residual.shape != result.shape:
+            raise ShapeMismatch(f"{op} residual has another shape than the result",
+                                found=residual, wanted=result)
+        return [result]
 
     return infer
 
@@ -109,6 +114,9 @@ def _reference(op: str) -> Any:
         out = convolve(x, w, strides, dilations, concrete, attrs["group"])
         if bias is not None:
             out += bias.reshape(-1, *(1,) * (x.ndim - 2))
+        residual = optional(arrays, 3)
+        if residual is not None:
+            out += residual
         return [activations.apply(attrs["act"], out, attrs["leaky_slope"])]
 
     return reference
@@ -129,9 +137,9 @@ def _decompose_1d(builder: Builder, inputs: Sequence[str],
 _PROPERTIES = frozenset({"columnwise", "rematerializable", "epilogue"})
 
 OPDEFS = (
-    OpDef("CONV2D", ("x", "w", "bias?"), 1, CONV_ATTRS, _infer("CONV2D", 2), _reference("CONV2D"),
-          properties=_PROPERTIES, family="conv", dtypes=FLOATS,
-          doc="act(convolution + bias); x is NCHW, w is OIHW with I = C / group."),
+    OpDef("CONV2D", ("x", "w", "bias?", "residual?"), 1, CONV_ATTRS, _infer("CONV2D", 2),
+          _reference("CONV2D"), properties=_PROPERTIES, family="conv", dtypes=FLOATS,
+          doc="act(convolution + bias + residual); x is NCHW, w is OIHW with I = C / group."),
     OpDef("CONV1D", ("x", "w", "bias?"), 1, CONV_ATTRS, _infer("CONV1D", 1), _reference("CONV1D"),
           properties=_PROPERTIES, family="conv", dtypes=FLOATS, decompose=_decompose_1d,
           doc="act(convolution + bias); x is NCW, w is OIW with I = C / group."),

@@ -1,7 +1,8 @@
 """A factor and a summand per channel go into the weights and the bias of what comes before.
 
 This folds a BATCH_NORM (decomposed: a product and a sum with constants) into the convolution or
-matrix product before it, also behind a bias, and gives a convolution its bias and activation.
+matrix product before it, also behind a bias, and gives a convolution its bias, a residual sum and
+its activation.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class _Affine:
         nodes: what it replaces, in order.
         axis: of the channels in the result; weight_axis: in the weights.
         scaled: whether a factor per channel was taken in.
+        residual: a tensor that a convolution adds at the end.
     """
 
     nodes: list[Node]
@@ -59,6 +61,7 @@ class _Affine:
     factor: Array
     summand: Array
     scaled: bool = False
+    residual: str = ""
 
     @property
     def node(self) -> Node:
@@ -120,7 +123,10 @@ def _grow(editor: Editor, affine: _Affine) -> None:
             break
         affine.nodes.append(reader)
     convolution = affine.node.op == "CONV2D"
-    act = _activation(editor, affine) if convolution else {}
+    act: dict[str, Any] = {}
+    if convolution:
+        affine.residual = _residual(editor, affine)
+        act = _activation(editor, affine)
     # A product takes sums and numbers as bias and alpha already; only factors need new weights.
     if len(affine.nodes) > 1 and (convolution or affine.scaled):
         _replace(editor, affine, act)
@@ -152,6 +158,19 @@ def _take(editor: Editor, affine: _Affine, reader: Node) -> bool:
     return True
 
 
+def _residual(editor: Editor, affine: _Affine) -> str:
+    """Take the addition of a tensor of the result's shape in and return that tensor, or ""."""
+    reader = editor.only_reader(affine.value)
+    other = other_input(reader, affine.value) if reader is not None else None
+    if reader is None or other is None or reader.op != "ADD":
+        return ""
+    if editor.type(other) != editor.type(affine.value) or not editor.licensed(
+            affine.node, "epilogue"):
+        return ""
+    affine.nodes.append(reader)
+    return other
+
+
 def _activation(editor: Editor, affine: _Affine) -> dict[str, Any]:
     """Take the activation behind a convolution in and return its attributes."""
     reader = editor.only_reader(affine.value)
@@ -177,6 +196,9 @@ def _replace(editor: Editor, affine: _Affine, act: dict[str, Any]) -> None:
         name = editor.fresh(f"{last.name}.bias")
         bias = editor.graph.add_constant(name, affine.summand.astype(dtype))
         inputs[2:] = [bias]
+    if affine.residual:
+        inputs += [""] * (3 - len(inputs))
+        inputs.append(affine.residual)
     op = "CONV2D" if node.op == "CONV2D" else "GEMM_BIAS_ACT"
     attrs = {k: v for k, v in node.attrs.items() if k in full_attrs(op, {})}
     made = editor.node(op, inputs, last.outputs, {**attrs, **act}, last.name)

@@ -173,10 +173,11 @@ def _causal_offset(editor: Editor, found: _Attention) -> int | None:
         return None
     if array.size != array.shape[-1] * array.shape[-2]:
         return None
-    plane = array.reshape(array.shape[-2:])
+    rows, columns = array.shape[-2:]
+    plane = array.reshape(rows, columns)
     allowed = plane if plane.dtype == bool else np.equal(plane, 0)
     if plane.dtype != bool and not np.all(allowed | (plane <= FORBIDDEN)):
         return None
     offset = int(allowed[0].sum()) - 1
     return offset if offset >= 0 and np.array_equal(
-        allowed, np.tri(plane.shape[0], plane.shape[1], offset, dtype=bool)) else None
+        allowed, np.tri(rows, columns, offset, dtype=bool)) else None

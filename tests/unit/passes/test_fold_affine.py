@@ -40,6 +40,9 @@ CONV_CASES = {
     "bias and activation": "c = CONV2D(x, w)\nf = ADD(c, shift)\ny = LEAKY_RELU(f, alpha=0.2)",
     "activation": "c = CONV2D(x, w)\ny = SILU(c)",
     "number": "c = CONV2D(x, w, b)\ny = MUL(c, number)",
+    "residual": "c = CONV2D(x, w, b, pads=[1, 1, 1, 1])\ny = ADD(c, r)",
+    "residual block": ("c = CONV2D(x, w, pads=[1, 1, 1, 1])\nn = BATCH_NORM(c, s, t, mean, var)\n"
+                       "a = ADD(r, n)\ny = RELU(a)"),
 }
 
 
@@ -57,7 +60,9 @@ def test_groups_keep_their_channels():
 @pytest.mark.parametrize(("body", "outputs"), [
     ("c = CONV2D(x, w)\ny = MUL(c, factor)", "y, c"),
     ("c = CONV2D(x, w)\ny = MUL(c, factor)\nz = NEG(c)", "y, z"),
-    ("c = CONV2D(x, w, pads=[1, 1, 1, 1])\ny = ADD(c, r)", "y"),  # no constant
+    ("c = CONV2D(x, w, pads=[1, 1, 1, 1])\ny = MUL(c, r)", "y"),  # no constant
+    ("c = CONV2D(x, w, pads=[1, 1, 1, 1])\ny = ADD(c, c)", "y"),
+    ("input one: f32[1, 1, 6, 6]\nc = CONV2D(x, w, pads=[1, 1, 1, 1])\ny = ADD(c, one)", "y"),
     ("c = CONV2D(x, w, pads=[1, 1, 1, 1])\ny = MUL(c, map)", "y"),  # varies along the height
     ('c = CONV2D(x, w, act="relu")\ny = MUL(c, factor)', "y"),
     ("c = CONV2D(x, w)\ny = DIV(factor, c)", "y"),
