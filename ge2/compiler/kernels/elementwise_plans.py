@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import log2
 from typing import TYPE_CHECKING
 
 from ...contract import DTYPES
@@ -13,7 +14,13 @@ from ..ir.expr import walk as walk_expr
 from .walk import VECTOR_BYTES, Walk, vector_width, walk_of
 
 if TYPE_CHECKING:
+    from ...evidence.device import DeviceProfile
     from ..ir.expr import Expr
+    from .metadata import Variant
+
+# (threads, vectors per thread) -> points on a full device. % of a copy on an H200: 256 x 1
+# 100.2, 128 x 1 100.1, 128 x 2 99.7, 256 x 2 97.0.
+_BLOCKS = {(256, 1): 3.0, (128, 1): 2.5, (128, 2): 2.0, (256, 2): 0.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +116,31 @@ def _tile_fits(walk: Walk, index: int, align: int, size: int, staged: bool, widt
     inner = -2 if staged else -1
     others = [s for axis, s in enumerate(strides, -len(strides)) if axis != inner]
     return align % (width * size) == 0 and all(s % width == 0 for s in others)
+
+
+def elementwise_preference(problem: Problem, variant: Variant, device: DeviceProfile) -> float:
+    """Return score points for the shape of a block or tile."""
+    params = variant.param_map
+    if "TILE_A" in params:
+        return _tile_preference(problem, variant, device)
+    threads, unroll = params.get("THREADS"), params.get("UNROLL")
+    if not isinstance(threads, int) or not isinstance(unroll, int):
+        return 0.0
+    size = problem.outputs[0].size
+    if size >= threads * unroll * 4 * device.sm_count * 4:
+        return _BLOCKS.get((threads, unroll), 0.0)
+    return -log2(threads * unroll / 128)
+
+
+def _tile_preference(problem: Problem, variant: Variant, device: DeviceProfile) -> float:
+    """16-bit elements want 128 x 128 (95 % of a copy against 90), wider ones 64 x 64."""
+    plan = tiled_plan(problem)
+    if plan is None:
+        return 0.0
+    a, b = int(variant.param("TILE_A")), int(variant.param("TILE_B"))
+    rows, columns = plan.walk.shape[-2:]
+    tiles = plan.walk.size // max(rows * columns, 1) * -(-columns // a) * -(-rows // b)
+    covered = plan.walk.size / (tiles * a * b)
+    narrow = max(DTYPES[t.dtype].itemsize for t in present_tensors(problem)) <= 2
+    fits = (a == b == 128) if narrow else (a == b == 64)
+    return 4.0 * fits - 10.0 * (1 - covered) - 8.0 * (tiles < 2 * device.sm_count and a * b > 4096)

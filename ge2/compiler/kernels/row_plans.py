@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 WARP = 32
 MAX_LANES = 1024
-SPLIT_ELEMENTS = 16384  # a block that shares a row should have at least this much to read
+SPLIT_ELEMENTS = 4096  # a block that shares a row should have at least this much to read
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,8 +256,10 @@ def row_preference(problem: Problem, variant: Variant, device: DeviceProfile) ->
         return -60.0 if layout.lead.shape[-1] < 8 else 20.0
     points = -40.0 if scattered else 0.0
     if "semaphores" in variant.kernel.flags:
-        starved = layout.rows * 2 <= device.sm_count
-        return points + (45.0 if starved else -30.0)
+        # A row output costs a second launch and a second read; then rows must be really long.
+        short = 2**16 if row_op_of(problem).reads_row_to_finish else 2**14
+        most = device.sm_count if layout.n >= 2**18 else device.sm_count // 2
+        return points + (45.0 if layout.n >= short and layout.rows <= most else -30.0)
     if "BLOCKS" in params:
         # One block per row wins while it holds the row: a cluster waits for its slowest block.
         return points - 2.0 * log2(float(params["BLOCKS"]))

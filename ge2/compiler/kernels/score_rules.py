@@ -11,6 +11,7 @@ from math import log2, prod
 from typing import TYPE_CHECKING
 
 from .conv_plans import conv_preference
+from .elementwise_plans import elementwise_preference
 from .facts import GEMM_OPS, Facts
 from .metadata import KernelInfo, Variant, arch_number
 from .row_plans import row_preference
@@ -144,13 +145,8 @@ def row_shape(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
 
 
 def elementwise_size(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
-    """Small tensors need many small blocks: unrolling only pays once the device is full."""
-    threads, unroll = (variant.param_map.get(name) for name in ("THREADS", "UNROLL"))
-    if not isinstance(threads, int) or not isinstance(unroll, int):
-        return 0.0
-    wanted = threads * unroll * 4 * device.sm_count * 4
-    full = facts.dims["SIZE"] >= wanted
-    return log2(threads * unroll) if full else -log2(threads * unroll)
+    """Small tensors need many small blocks; large ones have a measured best shape of block."""
+    return elementwise_preference(facts.problem, variant, device)
 
 
 def conv_shape(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
