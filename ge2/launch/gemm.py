@@ -265,7 +265,7 @@ class SkinnyRule:
             raise Unsupported(refusal, argument=variant.id, found=problem)
         mt, parts = int(variant.param("MT")), int(variant.param("PARTS"))
         by_rows = call.b.column == 1
-        warps = 8 if by_rows else parts * 4
+        warps = 8 if by_rows else parts * (4 if mt <= 2 else 2)
         columns = (warps // parts * (2 if mt <= 4 else 1) if by_rows
                    else 4 * 16 // DTYPES[call.b.dtype].itemsize)
         args, relocs = call.pack()
