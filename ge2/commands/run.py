@@ -15,6 +15,7 @@ from .output import Report, bad, good, human_time, report_options
 
 if TYPE_CHECKING:
     from ..model import Model
+    from ..model.compare import Comparison
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -282,13 +283,19 @@ def _file_name(name: str) -> str:
     return "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
 
 
+def _indented(label: str, item: Comparison) -> str:
+    """Return a comparison's report behind a label, its further lines below."""
+    color = good if item.ok else bad
+    return f"  {color(label)}{' ' * (10 - len(label))}" + item.report().replace("\n", "\n    ")
+
+
 def _check_sample(model: Model, feeds: Feeds, results: Mapping[str, Any], atol: float | None,
                   rtol: float | None, report: Report) -> bool:
     if model.sample is None or feeds.source != "the model's sample":
         return True
     compared = model.sample.compare(results, atol=atol, rtol=rtol)
     for item in compared:
-        report.line(f"  {good('expected') if item.ok else bad('expected')}  {item.report()}")
+        report.line(_indented("expected", item))
     rated = model.sample.accuracy(results)
     for accuracy in rated:
         report.line(f"  {accuracy.report()}")
@@ -312,6 +319,6 @@ def _check_reference(model: Model, feeds: Feeds, results: Mapping[str, Any], ato
                                 atol=tolerance if atol is None else atol,
                                 rtol=tolerance if rtol is None else rtol))
     for item in compared:
-        report.line(f"  {good('check') if item.ok else bad('check')}     {item.report()}")
+        report.line(_indented("check", item))
     report.data["check"] = [item.as_dict() for item in compared]
     return all(item.ok for item in compared)

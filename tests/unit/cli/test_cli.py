@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -315,3 +316,17 @@ def test_published_schema_is_what_the_loader_takes() -> None:
 
     assert json_schema()["$defs"]["ModelFile"] == msgspec.json.schema(ModelFile)["$defs"][
         "ModelFile"]
+
+
+def test_interrupt_exits_with_130() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ge2", "run", EXAMPLE, *CPU, "--bench", "--min-time", "100",
+         "--timeout", "100"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    while "measuring" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in out + err
+    assert "interrupted" in err

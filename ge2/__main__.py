@@ -1,0 +1,6 @@
+"""python -m ge2: the command line."""
+
+from .cli import main
+
+if __name__ == "__main__":
+    main()
