@@ -49,6 +49,11 @@ def gemm(act: str = "none", epilogue: Hashable = None, size: int = 512) -> Probl
     return Problem("GEMM_BIAS_ACT", (a, a, bias, None), (a,), tuple(sorted(attrs.items())))
 
 
+def with_epilogue() -> Problem:
+    """Return the product as launchers complete it: with its epilogue as an expression."""
+    return gemm(epilogue=gemm_epilogue("f32", ("f32", None), 1.0, 1.0, "none", 0.0))
+
+
 def launch_table_attrs(op_type: str) -> tuple[contract.AttrSpec, ...]:
     from ge2.launch.schemas import kernel_op
 
@@ -113,8 +118,7 @@ def test_register_takes_the_literal_of_example_a() -> None:
     key = "GEMM_BIAS_ACT__gemm_bias_act_f32_tiled"
     assert launch_table.query_capability(key, H200) == 90
     assert callable(launch_table.ge2_launch_gemm_bias_act_f32_tiled)
-    epilogue = gemm_epilogue("f32", ("f32", None), 1.0, 1.0, "none", 0.0)
-    problem = gemm(epilogue=epilogue)
+    problem = with_epilogue()
     choice = selector.select(problem, H200, kernels=[info])
     assert launch_table.bind(problem, choice.variant, H200)
 
@@ -125,7 +129,7 @@ def test_register_a_kernel_of_the_users_own(tmp_path: Path) -> None:
     paths.add_kernel_dir(tmp_path)
     registry.reset()
     info = ge2.register({**EXAMPLE_A, "name": "my_gemm", "score": 400})
-    assert selector.select(gemm(), H200).variant.kernel == info
+    assert selector.select(with_epilogue(), H200).variant.kernel == info
 
 
 # 11 B. GELU by the act parameter
