@@ -268,6 +268,9 @@ def wgmma_refusal(variant: Variant, call: GemmCall) -> str:
     sums = rows * int(variant.param("BN")) // 128
     if sums > 128 and any(x.spread.startswith("FULL") for _, x in call.extras):
         return "no registers are left for an epilogue input of the output's shape"
+    if call.n % (16 // DTYPES[call.y.dtype].itemsize):
+        # Seen on an H200: a row that ends inside a unit has the rest of that unit overwritten.
+        return "tensor maps store whole units of 16 bytes, and a row of Y ends inside one"
     return tma_refusal(call)
 
 

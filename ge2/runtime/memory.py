@@ -22,6 +22,7 @@ _PER_THREAD_STREAM = 2  # cudaStreamPerThread: one handle, a stream of its own i
 
 @dataclass(slots=True)
 class _Scratch:
+    device: Device  # keeps the id in the key from being used again
     workspace: Allocation | None = None
     semaphores: Allocation | None = None
     retired: list[Allocation] = field(default_factory=list)
@@ -51,7 +52,8 @@ class ScratchPool:
             return owned[0].address, owned[1].address
         thread = threading.get_ident() if stream == _PER_THREAD_STREAM else 0
         with self._lock:
-            entry = self._scratch.setdefault((id(device), device.index, stream, thread), _Scratch())
+            entry = self._scratch.setdefault((id(device), device.index, stream, thread),
+                                             _Scratch(device))
             entry.workspace = _grown(device, entry.workspace, workspace, False, entry.retired)
             entry.semaphores = _grown(device, entry.semaphores, SEMAPHORE_BYTES * semaphores, True,
                                       entry.retired)

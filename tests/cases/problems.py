@@ -144,11 +144,22 @@ def gemm_cases(dtype: str) -> Iterator[Case]:
         "m": extents, "n": extents, "k": extents, "batch": ((), (3,), (2, 2)),
         "trans_a": (False, True), "trans_b": (False, True), "a": layouts, "b": layouts,
         "style": _STYLES, "out": ("dense", "pitched"), "share_b": (False, True)})
+    # Whole tiles and whole 16-byte rows, then few rows or columns against long sums.
+    whole = {"trans_a": (False, True), "trans_b": (False, True), "a": ("dense", "pitched"),
+             "b": ("dense", "pitched"), "style": _STYLES, "out": ("dense", "pitched")}
+    rows += pairwise({"m": (64, 128, 200, 264, 520), "n": (64, 136, 256, 392, 512),
+                      "k": (8, 64, 72, 1024), "batch": ((), (), (3,)), **whole,
+                      "share_b": (False, True)}, seed=1)
+    rows += pairwise({"m": (1, 2, 3, 4, 5, 8, 13, 16), "n": (8, 64, 1000, 1024, 4096),
+                      "k": (64, 1024, 4096, 4104), "batch": ((),), **whole,
+                      "share_b": (False,)}, seed=2)
+    rows += pairwise({"m": (1000, 4096), "n": (1, 2, 4, 8), "k": (1024, 4096), "batch": ((),),
+                      **whole, "share_b": (False,)}, seed=3)
     for row in rows:
         yield _gemm_case(row, dtype)
     if dtype == "f32":
         for kind in ActKind:
-            full = {**rows[-1], "m": 33, "n": 65, "k": 40,
+            full = {**rows[0], "m": 33, "n": 65, "k": 40,
                     "style": ("per_column", None, kind.name.lower())}
             yield _gemm_case(full, dtype)
 

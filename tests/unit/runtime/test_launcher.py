@@ -194,3 +194,77 @@ def test_query_capability_knows_keys_archs_and_changed_scores() -> None:
         assert table.query_capability(key) == 7
     finally:
         table.set_capability(key, score)
+
+
+def _gemm(n_inputs: int = 2, act: str = "relu", dtype: str = "f32", **strides: tuple[int, ...],
+          ) -> Problem:
+    a = TensorSpec(dtype, (64, 64), strides.get("a", (64, 1)))
+    square = TensorSpec.dense(dtype, (64, 64))
+    bias = TensorSpec(dtype, (64, 64), (0, 1))
+    inputs = (a, square, bias, None)[:n_inputs]
+    attrs = {"trans_a": False, "trans_b": False, "alpha": 1.0, "beta": 1.0, "act": act,
+             "leaky_slope": 0.01, "epilogue": None}
+    return Problem("GEMM_BIAS_ACT", inputs, (square,), tuple(sorted(attrs.items())))
+
+
+@pytest.mark.parametrize("n_inputs", [2, 3, 4])
+def test_optional_inputs_at_the_end_may_be_left_out(n_inputs: int) -> None:
+    device = FakeDevice()
+    bufs = (X, Y, 0x50000, 0)[:n_inputs]
+    assert _call(device, _gemm(n_inputs), (*bufs, OUT), "gemm_bias_act_f32") == 0
+    (record, args, _), = device.launched
+    words = {r.slot: int.from_bytes(args[r.offset:r.offset + 8], "little") for r in record.relocs}
+    assert words[0] == X and words[1] == Y and words[4] == OUT
+    assert words.get(2, 0) == (0x50000 if n_inputs > 2 else 0)
+
+
+def test_the_epilogue_comes_from_the_activation_code() -> None:
+    device = FakeDevice()
+    for act in ("none", "relu", "gelu"):
+        assert _call(device, _gemm(act=act), (X, Y, OUT), "gemm_bias_act_f32") == 0
+    assert len({record.kernel for record, _, _ in device.launched}) == 3
+
+
+def test_a_layout_that_the_kernel_does_not_take_is_told_apart() -> None:
+    problem = _gemm(dtype="f16", a=(128, 2))
+    status = _call(FakeDevice(), problem, (X, Y, OUT), "gemm_bias_act_wgmma")
+    assert status == Status.LAYOUT_MISMATCH
+    error = table.last_error()
+    assert error is not None and error.argument == "layout"
+
+
+def test_a_dtype_that_the_kernel_does_not_take_is_a_dtype_mismatch() -> None:
+    assert _call(FakeDevice(), _gemm(dtype="f32"), (X, Y, OUT), "gemm_bias_act_tc_f16"
+                 ) == Status.DTYPE_MISMATCH
+
+
+def test_an_architecture_that_the_kernel_does_not_run_on_is_unsupported() -> None:
+    assert _call(FakeDevice("sm_80"), _gemm(dtype="f16"), (X, Y, OUT), "gemm_bias_act_wgmma"
+                 ) == Status.UNSUPPORTED
+    from ge2.evidence.device import profile_for
+
+    key = "GEMM_BIAS_ACT__gemm_bias_act_wgmma"
+    assert table.query_capability(key, profile_for("sm_80")) == 0
+    assert table.query_capability(key, profile_for("sm_90a")) > 0
+
+
+def test_scratch_comes_from_the_block_or_from_the_stream_s_pool() -> None:
+    spec = TensorSpec.dense("f32", (64, 64))
+    problem = Problem("LAB_NORMALIZE_SUM", (spec,), (spec,))
+    device = FakeDevice()
+
+    def first_args() -> bytes:
+        return next(args for record, args, _ in device.launched if record.semaphores)
+
+    assert _call(device, problem, (X, OUT), "lab_normalize_sum") == 0
+    once = first_args()
+    device.launched.clear()
+    assert _call(device, problem, (X, OUT), "lab_normalize_sum") == 0
+    assert first_args() == once  # the same buffers again
+    device.launched.clear()
+    assert _call(device, problem, (X, OUT), "lab_normalize_sum", workspace=0x7000000,
+                 workspace_size=1 << 20, semaphores=0x8000000) == 0
+    assert (0x7000000).to_bytes(8, "little") in first_args()
+    assert (0x8000000).to_bytes(8, "little") in first_args()
+    assert _call(device, problem, (X, OUT), "lab_normalize_sum", workspace=0x7000000,
+                 workspace_size=1, semaphores=0x8000000) == Status.INVALID
