@@ -45,6 +45,7 @@ def _render(op: RowOp) -> dict[str, Any]:
     return {
         "n_x": op.n_inputs,
         "pivot": op.pivot,
+        "streamable": op.streamable,
         "out_kinds": op.outputs,
         "compute": C_TYPES[op.dtype],
         "state_types": tuple(C_TYPES[v.dtype] for v in op.state),

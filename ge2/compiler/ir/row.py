@@ -6,7 +6,7 @@ Expressions see the row through these leaves:
 
     update    inputs state, x, first;        coordinate 0 = position in the row
     merge     inputs state a, state b
-    stage     inputs earlier values, x, first; coordinate 0
+    stage     inputs earlier values, x, first; coordinate 0; in gradients scalar 0 = row length
     value     input 0 = the accumulated sum or maximum; scalar 0 = row length
     collect   inputs all stage values;       scalar 0 = row length
     finish    inputs state, x, extras, first; coordinate 0; scalar 0 = row length
@@ -18,6 +18,7 @@ sums of nearly equal large numbers exact.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +26,17 @@ from types import SimpleNamespace
 from typing import Any
 
 from ...errors import Invalid
-from .expr import Expr, ExprBundle, const, coord, input, scalar, substitute, widen
+from .expr import (
+    Expr,
+    ExprBundle,
+    const,
+    coord,
+    input,
+    inputs_of,
+    scalar,
+    substitute,
+    widen,
+)
 
 # max_number ignores NaN: one instruction, for stages whose later sums let NaN through anyway.
 COMBINES = ("sum", "max", "min", "max_number")
@@ -75,6 +86,7 @@ class RowOp:
             where the row is at hand more than once. Empty where only `update` exists.
         collect: state members from the stages' values.
         pivot: whether expressions read `first`.
+        streamable: whether update and merge mean anything; a gradient has stages only.
     """
 
     name: str
@@ -89,6 +101,7 @@ class RowOp:
     stages: tuple[tuple[Accumulator, ...], ...] = ()
     collect: tuple[Expr, ...] = ()
     pivot: bool = False
+    streamable: bool = True
 
     @property
     def output(self) -> str:
@@ -99,7 +112,8 @@ class RowOp:
     def text(self) -> str:
         """Stable text of the whole declaration."""
         parts = [f"{self.name} {self.dtype} x{self.n_inputs} e{self.n_extras} "
-                 f"{','.join(self.outputs)} pivot={int(self.pivot)}"]
+                 f"{','.join(self.outputs)} pivot={int(self.pivot)} "
+                 f"streamable={int(self.streamable)}"]
         parts += [f"{v.name}:{v.dtype}={ExprBundle((v.init,)).text}" for v in self.state]
         for label in ("update", "merge", "collect", "finish"):
             exprs: tuple[Expr, ...] = getattr(self, label)
@@ -140,7 +154,7 @@ class RowOp:
         dtype = "f64" if self.dtype == "f32" else self.dtype
         return RowOp(self.name, dtype, self.n_inputs, self.n_extras, state, wide(self.update),
                      wide(self.merge), wide(self.finish), self.outputs, stages,
-                     wide(self.collect), self.pivot)
+                     wide(self.collect), self.pivot, self.streamable)
 
     def with_prologue(self, prologue: Sequence[Expr]) -> RowOp:
         """Return the operator whose x are expressions over raw inputs.
@@ -177,7 +191,7 @@ class RowOp:
         return RowOp(f"{self.name}.pre", self.dtype, n_raw, self.n_extras, self.state,
                      replaced(self.update, s, 0), self.merge,
                      replaced(self.finish, s, self.n_extras), self.outputs, tuple(stages),
-                     self.collect)
+                     self.collect, streamable=self.streamable)
 
     def with_epilogue(self, epilogue: Sequence[Expr], n_more: int) -> RowOp:
         """Return the operator whose outputs pass through further expressions.
@@ -207,7 +221,8 @@ class RowOp:
                 table[old] = input(start + more, leaf.dtype)
         return RowOp(f"{self.name}.post", self.dtype, self.n_inputs, self.n_extras + n_more,
                      self.state, self.update, self.merge, substitute(tuple(epilogue), table),
-                     self.outputs[:1] * len(epilogue), self.stages, self.collect, self.pivot)
+                     self.outputs[:1] * len(epilogue), self.stages, self.collect, self.pivot,
+                     self.streamable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +315,8 @@ def row_op(
     collected = tuple(collect(_values(total, dtype), scalar(0, dtype))) if collect else ()
     _check(name, {"update": (updated, s), "merge": (merged, s),
                   "finish": (finished, len(outputs))})
+    if not built:
+        built, collected = _stages_of(members, updated)
     if built:
         _check(name, {"collect": (collected, s)})
     return RowOp(name, dtype, inputs, extras, tuple(members), updated, merged, finished,
@@ -332,6 +349,25 @@ def _stages(stages: Sequence[Callable[..., Sequence[StageTerm]]],
         built.append(tuple(accumulators))
         seen += len(accumulators)
     return tuple(built), seen
+
+
+def _stages_of(members: Sequence[StateVar], update: tuple[Expr, ...],
+               ) -> tuple[tuple[tuple[Accumulator, ...], ...], tuple[Expr, ...]]:
+    """Return the one stage of a state whose members are plain sums or maxima; else nothing."""
+    s = len(members)
+    ways = {"add": ("sum", 0.0), "max": ("max", -math.inf), "min": ("min", math.inf)}
+    found = []
+    for i, (member, new) in enumerate(zip(members, update, strict=True)):
+        parts = [a for a in new.args if not (a.kind == "input" and a.value == i)]
+        if new.op not in ways or len(parts) != 1 or member.dtype != members[0].dtype:
+            return (), ()
+        combine, neutral = ways[new.op]
+        if member.init.value != neutral or any(k < s for k in inputs_of(parts)):
+            return (), ()
+        shifted = {leaf: input(leaf - s, member.dtype) for leaf in inputs_of(parts)}
+        found.append(Accumulator(combine, substitute(tuple(parts), shifted)[0],
+                                 input(0, member.dtype)))
+    return (tuple(found),), _values(s, members[0].dtype)
 
 
 def _check(name: str, parts: Mapping[str, tuple[tuple[Expr, ...], int]]) -> None:

@@ -34,7 +34,7 @@ def evaluate_row(op: RowOp, xs: Sequence[npt.ArrayLike], extras: Sequence[npt.Ar
     if op.pivot and not n:
         firsts = [np.zeros((*x.shape[:-1], 1), x.dtype) for x in arrays]
     index = np.arange(n)
-    if by_stages and op.stages:
+    if op.stages and (by_stages or not op.streamable):
         state = _by_stages(op, arrays, firsts, index, length)
     else:
         state = _by_merging(op, arrays, firsts, index)
@@ -86,7 +86,8 @@ def _by_stages(op: RowOp, arrays: list[Array], firsts: list[Array], index: Array
     for stage in op.stages:
         found = []
         for acc in stage:
-            element, = evaluate((acc.element,), [*seen, *arrays, *firsts], (index,))
+            element, = evaluate((acc.element,), [*seen, *arrays, *firsts], (index,),
+                                (length,))
             element = np.broadcast_to(element, arrays[0].shape)
             total = ufuncs[acc.combine].reduce(element, axis=-1, keepdims=True,
                                                initial=starts[acc.combine])

@@ -230,6 +230,8 @@ def refuse_cluster(problem: Problem, variant: Variant, device: DeviceProfile) ->
 
 def refuse_split(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
     """Guard of row_split: at least two blocks per row have something to do."""
+    if not row_op_of(problem).streamable:
+        return "the operator has no merge"
     blocks = 2048 // variant.param("THREADS")
     splits = row_splits(row_layout(problem), device.sm_count, blocks)
     return "" if splits > 1 else "rows are too short or too many for several blocks each"
@@ -237,6 +239,8 @@ def refuse_split(problem: Problem, variant: Variant, device: DeviceProfile) -> s
 
 def refuse_column(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
     """Guard of row_column: rows are neighbours in memory, their elements are not."""
+    if not row_op_of(problem).streamable:
+        return "the operator has no merge"
     if row_layout(problem).steps[0] == 1:
         return "the elements of a row are neighbours in memory"
     return "" if column_vector(problem) else "rows are not neighbours in memory"

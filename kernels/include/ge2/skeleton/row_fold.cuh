@@ -41,7 +41,7 @@ inline void batch_stages(typename Op::Seen& seen, const Batch& batch,
         using Stage = typename Op::template StageAt<K>;
         typename Stage::Partial partial = Stage::init();
         batch.each(zero[K < 3 ? K : 3], [&](const auto& value, long long index) {
-            Stage::add(partial, seen, value, first, index);
+            Stage::add(partial, seen, value, first, index, count);
         });
         Stage::finish(seen, partial, count);
         batch_stages<Op, K + 1>(seen, batch, first, count, zero);

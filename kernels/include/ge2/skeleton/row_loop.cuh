@@ -84,15 +84,45 @@ inline void finish_scalars(const Row& row, const typename Op::State& state,
     row.store_scalars(out, 1);
 }
 
+// Stages K.. of an operator that has no merge: one pass over the row for each.
+template <typename Op, int K, typename Row, int THREADS, int V, int U, typename Group>
+inline void row_passes(typename Op::Seen& seen, const Row& row, Group& group,
+                       const typename Op::Values& first, long long n) {
+    if constexpr (K < Op::kStages) {
+        using Stage = typename Op::template StageAt<K>;
+        const auto length = static_cast<typename Op::Compute>(n);
+        typename Stage::Partial partial = Stage::init();
+        for (long long base = -row.template shift<V>(); base < n;
+             base += static_cast<long long>(THREADS) * V * U) {
+            Batch<typename Row::template Chunk<V>, V, U> batch;
+            load_batch<Row, THREADS>(batch, row, base, 0, n);
+            batch.each(row.args.zero[0], [&](const auto& value, long long index) {
+                Stage::add(partial, seen, value, first, index, length);
+            });
+        }
+        partial = group.all_symmetric(
+            partial, [](const auto& a, const auto& b) { return Stage::merge(a, b); });
+        Stage::finish(seen, partial, length);
+        row_passes<Op, K + 1, Row, THREADS, V, U>(seen, row, group, first, n);
+    }
+}
+
 // One block per row.
 template <typename Op, typename Row, typename Group, int THREADS, int V, int U, typename Linear,
           typename Args>
 inline void row_loop(const Args& args, unsigned char* scratch) {
     const Row row(args, static_cast<Linear>(blockIdx.x));
     const typename Op::Values first = first_of_row<Row, Op>(row, args.n);
-    typename Op::State state = fold_slice<Op, Row, THREADS, V, U>(row, 0, args.n, first);
     Group group(scratch);
-    state = group.all(state, [](const auto& a, const auto& b) { return Op::merge(a, b); });
+    typename Op::State state = Op::init();
+    if constexpr (Op::kStreamable) {
+        state = group.all(fold_slice<Op, Row, THREADS, V, U>(row, 0, args.n, first),
+                          [](const auto& a, const auto& b) { return Op::merge(a, b); });
+    } else {
+        typename Op::Seen seen{};
+        row_passes<Op, 0, Row, THREADS, V, U>(seen, row, group, first, args.n);
+        state = Op::collect(seen, static_cast<typename Op::Compute>(args.n));
+    }
     if constexpr (Op::kScalarOutputs) {
         if (threadIdx.x == 0) finish_scalars<Op>(row, state, first, args.n);
     }

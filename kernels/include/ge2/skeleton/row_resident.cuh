@@ -52,7 +52,7 @@ inline void run_stages(typename Op::Seen& seen, const Part& part, Group& group,
         using Stage = typename Op::template StageAt<K>;
         typename Stage::Partial partial = Stage::init();
         part.each(args.zero[K < 3 ? K : 3], [&](const auto& x, long long index) {
-            Stage::add(partial, seen, x, first, index);
+            Stage::add(partial, seen, x, first, index, n);
         });
         partial = group.all_symmetric(
             partial, [](const auto& a, const auto& b) { return Stage::merge(a, b); });
