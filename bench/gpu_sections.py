@@ -224,6 +224,29 @@ def gemms(device: CudaDevice) -> Iterator[Row]:
         del sets, candidates
 
 
+@section("models")
+def models(device: CudaDevice) -> Iterator[Row]:
+    """Host time of a call of each example, with arrays on the GPU and on the host."""
+    from pathlib import Path
+
+    import cupy
+
+    import ge2
+
+    folder = Path(ge2.__file__).parents[1] / "examples" / "digits"
+    images = np.load(folder / "images.npy")
+    for file in ("model.json", "conv.json", "model-f16.json"):
+        model = ge2.load(folder / file, backend="cuda")
+        for batch in (1, 64, len(images)):
+            feeds = {"images": cupy.asarray(images[:batch])}
+            host = {"images": images[:batch]}
+            call = model.executable.run
+            yield Row("models", f"{file} batch {batch}, enqueue",
+                      _host_us(lambda c=call, f=feeds: c(f), 400), "us")
+            yield Row("models", f"{file} batch {batch}, NumPy in and out",
+                      _host_us(lambda c=call, f=host: c(f), 400), "us")
+
+
 @section("compile")
 def compile_times(device: CudaDevice) -> Iterator[Row]:
     """Sources that this process compiled or loaded."""

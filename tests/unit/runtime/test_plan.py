@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import ge2
 from ge2.compiler import opdefs
+from ge2.compiler.concrete import concretize
 from ge2.compiler.ir.nodes import Graph
 from ge2.compiler.ir.text import parse_graph
 from ge2.compiler.plan import BufferRef, Plan, make_plan
@@ -12,6 +16,7 @@ from ge2.evidence.device import profile_for
 from ge2.problem import TensorSpec
 
 H200 = profile_for("sm_90a")
+EXAMPLES = Path(__file__).parents[3] / "examples" / "digits"
 
 
 def _infer(op: str, types: list, attrs: dict) -> list:
@@ -163,3 +168,12 @@ def test_arena_is_within_a_tenth_of_the_bound_for_branches(width: int) -> None:
     lines += ["y = TANH(d0)", "output y" + "".join(f", d{i}" for i in range(1, width))]
     plan = _plan("\n".join(lines) + "\n")
     assert plan.arena_bytes <= 1.1 * plan.live_bound
+
+
+@pytest.mark.parametrize("file", ["model.json", "conv.json"])
+@pytest.mark.parametrize("batch", [1, 7, 360])
+def test_examples_stay_within_a_tenth_of_the_bound(file: str, batch: int) -> None:
+    model = ge2.load(EXAMPLES / file, backend="cpu")
+    graph = concretize(model.optimized.graph, dict.fromkeys(model.symbols, batch))
+    plan = make_plan(graph, H200)
+    assert 0 < plan.live_bound <= plan.arena_bytes <= 1.1 * plan.live_bound
