@@ -123,32 +123,55 @@ def _allowed(attrs: dict[str, Any], h: Heads, mask: Array | None, length: Array 
 
 def _reference(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
     q, k, v = (a for a in arrays[:3] if a is not None)
-    out: Array
     mask, length = optional(arrays, 3), optional(arrays, 4)
     kinds = [TensorType("f32", a.shape) for a in (q, k, v)]
     h: Any = heads_of(kinds[0], kinds[1], kinds[2], attrs)
-    rank = q.ndim
+    rank, group = q.ndim, h.heads // h.groups
     q, k, v = _split(q, h.heads), _split(k, h.groups), _split(v, h.groups)
     scale = attrs["scale"] if attrs["scale"] is not None else 1.0 / np.sqrt(max(h.size, 1))
     # Query heads of one group are rows of one product, so that BLAS sees whole matrices.
-    rows = q.reshape(h.batch, h.groups, -1, h.size) if q.size else q.reshape(
-        h.batch, h.groups, (h.heads // h.groups) * h.queries, h.size)
-    scores = (rows @ k.swapaxes(-1, -2)).reshape(h.batch, h.heads, h.queries, h.keys)
-    scores *= scores.dtype.type(scale)
-    if attrs["softcap"] > 0:
-        cap = scores.dtype.type(attrs["softcap"])
-        scores = np.tanh(scores / cap) * cap
-    if mask is not None and mask.dtype != bool:
-        scores = scores + mask
+    rows = (q * q.dtype.type(scale)).reshape(h.batch, h.groups, group * h.queries, h.size)
+    shape = (h.batch, h.groups, group, h.queries, h.keys)
+    allowed = bias = None
     if is_masked(attrs, mask, length):
-        scores = masked_softmax(scores, _allowed(attrs, h, mask, length), -1)
-    elif h.keys:
-        scores = softmax(scores, -1)
-    grouped = scores.reshape(h.batch, h.groups, (h.heads // h.groups) * h.queries, h.keys)
-    out = (grouped @ v).reshape(h.batch, h.heads, h.queries, h.value_size)
+        allowed = _by_group(_allowed(attrs, h, mask, length), shape)
+    if mask is not None and mask.dtype != bool:
+        bias = _by_group(mask, shape)
+    out: Array = np.empty((h.batch, h.groups, group * h.queries, h.value_size), q.dtype)
+    for part in _parts(shape):
+        scores = rows[part] @ k[part].swapaxes(-1, -2)
+        scores = scores.reshape(*scores.shape[:2], *shape[2:])
+        if attrs["softcap"] > 0:
+            cap = scores.dtype.type(attrs["softcap"])
+            scores = np.tanh(scores / cap) * cap
+        if bias is not None:
+            scores += bias[part]
+        if allowed is not None:
+            scores = masked_softmax(scores, allowed[part], -1)
+        elif h.keys:
+            scores = softmax(scores, -1)
+        out[part] = scores.reshape(*scores.shape[:2], group * h.queries, h.keys) @ v[part]
+    out = out.reshape(h.batch, h.heads, h.queries, h.value_size)
     if rank == 3:
         out = out.transpose(0, 2, 1, 3).reshape(h.batch, h.queries, h.heads * h.value_size)
     return [out]
+
+
+def _by_group(mask: Array, shape: tuple[int, ...]) -> Array:
+    """Return a mask that broadcasts to [B, H, Q, K] as a view [B, G, H / G, Q, K]."""
+    groups, group = shape[1:3]
+    mask = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
+    if mask.shape[1] == 1:
+        return np.broadcast_to(mask[:, :, None], shape)
+    return np.broadcast_to(mask.reshape(mask.shape[0], groups, group, *mask.shape[2:]), shape)
+
+
+def _parts(shape: tuple[int, ...]) -> list[tuple[slice, slice]]:
+    """Return pieces of (batch, groups) whose scores stay in a cache where that pays."""
+    batch, groups, group, queries, keys = shape
+    if group * queries * keys < 2**14:
+        return [(slice(None), slice(None))]
+    return [(slice(b, b + 1), slice(g, g + 1)) for b in range(batch) for g in range(groups)]
 
 
 def _heads_first(builder: Builder, value: str, heads: Extent) -> str:

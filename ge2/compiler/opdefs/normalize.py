@@ -49,10 +49,10 @@ def softmax(x: Array, axis: int) -> Array:
 def masked_softmax(x: Array, mask: Array, axis: int) -> Array:
     """Return softmax over the positions where mask is true; 0 elsewhere and in rows of none."""
     axis = axis % x.ndim
-    mask = np.broadcast_to(mask, x.shape)
+    mask = mask.reshape((1,) * (x.ndim - mask.ndim) + mask.shape)
     out = np.where(mask, x, x.dtype.type(-np.inf))
     peak = _peak(out, axis)
-    allowed = np.any(mask, axis=axis, keepdims=True)
+    allowed = np.any(mask, axis=axis, keepdims=True)  # before broadcasting: masks are shared
     out -= np.where(allowed, peak, x.dtype.type(0))
     np.exp(out, out=out)
     total = np.sum(out, axis=axis, keepdims=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .. import opdefs
 from ..ir.nodes import Graph
 from .canonicalize import CanonicalizePass
 from .cse import CommonSubexpressionPass
@@ -47,8 +48,12 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
-# NumPy has every operator, often by a better algorithm than the composition that kernels run.
-CPU_PASSES = tuple(p for p in PASSES if not isinstance(p, DecomposePass))
+# NumPy has every operator, often by a better algorithm than the composition that kernels run; but
+# its einsum calls no BLAS where there are batch axes.
+_CPU_COMPOSED = frozenset({"EINSUM"})
+CPU_PASSES: tuple[Pass, ...] = tuple(
+    DecomposePass(native=frozenset(opdefs.OPS) - _CPU_COMPOSED)
+    if isinstance(p, DecomposePass) else p for p in PASSES)
 
 
 def optimize(graph: Graph, check: bool = True, backend: str = "cuda") -> Optimized:

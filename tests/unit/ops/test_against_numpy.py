@@ -258,3 +258,34 @@ def test_top_k_of_long_rows_is_selected_in_rounds(largest, dtype, monkeypatch):
         x[1] = [-np.inf, np.inf, np.nan, -np.inf, 0, 0, np.nan, np.inf, 1]
     run("TOPK", [x], k=9, axis=1, largest=largest)
     run("TOPK", [x], k=2, axis=0, largest=largest)
+
+
+@pytest.mark.parametrize(("op", "shapes", "attrs"), [
+    ("SOFTMAX", [(2, 0)], {}), ("LOG_SOFTMAX", [(0, 2)], {}), ("LAYER_NORM", [(2, 0), (0,)], {}),
+    ("RMS_NORM", [(0, 2), (2,)], {}), ("GROUP_NORM", [(0, 4, 3), (4,), (4,)], {"num_groups": 2}),
+    ("INSTANCE_NORM", [(2, 4, 0), (4,), (4,)], {}), ("LP_NORM", [(2, 0)], {}),
+    ("CONV2D", [(0, 2, 5, 5), (3, 2, 3, 3)], {}), ("CONV1D", [(0, 2, 5), (3, 2, 3)], {}),
+    ("CONV_TRANSPOSE", [(0, 2, 5, 5), (2, 3, 3, 3)], {"strides": [2, 2]}),
+    ("MAX_POOL", [(0, 2, 5, 5)], {"kernel_shape": [2, 2]}),
+    ("AVG_POOL", [(2, 0, 5, 5)], {"kernel_shape": [2, 2]}), ("GLOBAL_AVG_POOL", [(0, 2, 3)], {}),
+    ("EINSUM", [(2, 0), (0, 3)], {"equation": "ij,jk->ik"}),
+    ("RESIZE", [(0, 2, 3, 3)], {"scales": [1, 1, 2, 2], "mode": "linear"}),
+    ("ATTENTION", [(0, 2, 3, 4), (0, 2, 5, 4), (0, 2, 5, 4)], {}),
+    ("ATTENTION", [(2, 2, 0, 4), (2, 2, 5, 4), (2, 2, 5, 4)], {"is_causal": True}),
+    ("ATTENTION", [(1, 2, 3, 4), (1, 2, 0, 4), (1, 2, 0, 4)], {"is_causal": True}),
+    ("ATTENTION", [(1, 2, 3, 4), (1, 2, 0, 4), (1, 2, 0, 4)], {}),
+    ("LSTM", [(3, 0, 2), (1, 8, 2), (1, 8, 2)], {"hidden_size": 2}),
+    ("GEMM_BIAS_ACT", [(0, 3), (3, 4), (4,)], {"act": "gelu"}),
+    ("GEMM_BIAS_ACT", [(2, 0), (0, 4), (4,)], {"act": "relu"}),
+    ("GATHER_ELEMENTS", [(0, 3), (0, 2)], {"axis": 1}), ("TOPK", [(0, 3)], {"k": 2}),
+    ("SCATTER_ND", [(3, 2), (0, 1), (0, 2)], {}), ("CUMSUM", [(2, 0)], {"axis": 1}),
+    ("SPLIT", [(0, 4)], {"axis": 1, "num_outputs": 2}), ("TRILU", [(0, 3)], {}),
+    ("REDUCE_LOGSUMEXP", [(2, 0)], {"axes": [1]}), ("REDUCE_MIN", [(0,)], {}),
+    ("DEPTH_TO_SPACE", [(0, 4, 2, 2)], {"blocksize": 2}), ("FLATTEN", [(2, 0, 3)], {}),
+    ("ROTARY", [(0, 2, 3, 4), (0, 3, 2), (0, 3, 2)], {}), ("DYNAMIC_QUANTIZE", [(0,)], {}),
+    ("BATCH_NORM", [(0, 2), (2,), (2,), (2,), (2,)], {}), ("LRN", [(0, 3, 2)], {"size": 3}),
+])
+def test_empty_tensors_through_all_passes(op, shapes, attrs):
+    indices = {"GATHER_ELEMENTS": 1, "SCATTER_ND": 1}
+    run(op, [array(shape, "i64" if indices.get(op) == i else "f32")
+             for i, shape in enumerate(shapes)], **attrs)
