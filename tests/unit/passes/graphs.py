@@ -73,9 +73,15 @@ def node(graph, op):
     return found
 
 
-_UNARY = ("RELU", "EXP", "TANH", "NEG", "ABS", "SIGMOID", "GELU", "IDENTITY", "SOFTMAX",
-          "TRANSPOSE", "SILU", "ERF")
-_BINARY = ("ADD", "MUL", "SUB", "MAX", "MATMUL", "MATMUL")
+_UNARY = ("RELU({})", "TANH({})", "NEG({})", "ABS({})", "SIGMOID({})", "GELU({})",
+          "IDENTITY({})", "SOFTMAX({}, axis=0)", "SOFTMAX({})", "TRANSPOSE({})", "SILU({})",
+          "ERF({})", "EXP({})", "SQUEEZE({})", "RESHAPE({}, shape=[4, 4])",
+          "FLIP({}, axes=[1])", "LAYER_NORM({}, c1)", "RMS_NORM({}, c1)",
+          "CAST({}, to=\"f64\")", "CLIP({}, min=-0.5, max=0.7)", "LOG_SOFTMAX({})",
+          "SLICE({}, starts=[3, 0], ends=[-9, 4], steps=[-1, 1])", "CONCAT({}, axis=0)")
+_REDUCED = ("REDUCE_MEAN({}, axes=[1])", "REDUCE_MAX({}, axes=[0])", "REDUCE_SUM({})",
+            "REDUCE_L2({}, axes=[-1])", "SLICE({}, starts=[1], ends=[2])")
+_BINARY = ("ADD", "MUL", "SUB", "MAX", "MATMUL", "MATMUL", "MUL")
 
 
 def random_graph(rng, size=20, dtype="f32"):
@@ -91,8 +97,15 @@ def random_graph(rng, size=20, dtype="f32"):
         recent = values[-4:] if rng.random() < 0.8 else values
         left = recent[rng.integers(len(recent))]
         kind = rng.random()
-        if kind < 0.45:
-            lines.append(f"{name} = {_UNARY[rng.integers(len(_UNARY))]}({left})")
+        if kind < 0.1:  # something smaller, broadcast back
+            lines.append(f"{name}.r = {_REDUCED[rng.integers(len(_REDUCED))].format(left)}")
+            lines.append(f"{name} = SUB({left}, {name}.r)")
+        elif kind < 0.5:
+            step = _UNARY[rng.integers(len(_UNARY))].format(left)
+            lines.append(f"{name} = {step}")
+            if "f64" in step:
+                lines[-1] = f"{name}.w = {step}"
+                lines.append(f"{name} = CAST({name}.w, to=\"{dtype}\")")
         else:
             op = _BINARY[rng.integers(len(_BINARY))]
             right = values[rng.integers(len(values))]
