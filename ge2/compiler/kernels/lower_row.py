@@ -168,6 +168,11 @@ def _masked_softmax(dtype: str, attrs: dict[str, Any], inputs: Specs) -> RowOp:
     return replace(row, name="masked_softmax", finish=finish)
 
 
+def _add_norm(name: str) -> Callable[[str, dict[str, Any], Specs], RowOp]:
+    return lambda dtype, attrs, inputs: build_row_op(
+        name, dtype, epsilon=attrs["epsilon"], rounding=attrs["rounding"] or "")
+
+
 _REDUCTIONS = {"REDUCE_SUM": "sum", "REDUCE_MEAN": "mean", "REDUCE_MAX": "max",
                "REDUCE_MIN": "min", "REDUCE_PROD": "prod", "REDUCE_L1": "l1",
                "REDUCE_L2": "l2", "REDUCE_SUMSQUARE": "sum_square",
@@ -178,6 +183,8 @@ _TABLE: dict[str, _Row] = {
     "MASKED_SOFTMAX": _Row(_masked_softmax, _one_axis),
     "LOG_SOFTMAX": _Row(_named("log_softmax"), _one_axis),
     "LAYER_NORM": _Row(_layer_norm, _trailing),
+    "ADD_LAYER_NORM": _Row(_add_norm("add_layer_norm"), _trailing),
+    "ADD_RMS_NORM": _Row(_add_norm("add_rms_norm"), _trailing),
     "RMS_NORM": _Row(_rms_norm, _trailing),
     "ARGMAX": _Row(_arg("argmax"), _one_axis),
     "ARGMIN": _Row(_arg("argmin"), _one_axis),

@@ -13,6 +13,7 @@ from ..ir import properties
 from ..ir.expr import Expr
 from ..ir.nodes import TensorType
 from . import (
+    add_norm,
     attention,
     channel_norm,
     conv,
@@ -46,7 +47,7 @@ OPS: dict[str, OpDef] = {
     op.name: op
     for module in (elementwise, gemm, einsum, quantize, normalize, channel_norm, reduce, extrema,
                    order, movement, layout, index, scatter, conv, conv_transpose, pool, resize,
-                   attention, rotary, recurrent, fused_row)
+                   attention, rotary, recurrent, fused_row, add_norm)
     for op in module.OPDEFS
 }
 

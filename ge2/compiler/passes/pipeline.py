@@ -11,6 +11,7 @@ from .decompose import NATIVE, DecomposePass
 from .fold_affine import FoldAffinePass
 from .fold_constants import FoldConstantsPass
 from .fold_transposes import FoldTransposesPass
+from .fuse_add_norm import FuseAddNormPass
 from .fuse_elementwise import FuseElementwisePass
 from .fuse_epilogue import FuseEpiloguePass
 from .fuse_gemm import FuseGemmPass
@@ -43,6 +44,7 @@ PASSES: tuple[Pass, ...] = (
     FuseElementwisePass(),
     FuseEpiloguePass(),
     MergeProductsPass(),
+    FuseAddNormPass(),
     FuseRowsPass(),
     DeadCodePass(),
 )
