@@ -80,7 +80,8 @@ def _look_cupy(array: Any) -> Seen:
     address = memory.ptr
     signature = _new(Signature, ("cupy", array.dtype, array.shape, array.strides, address & 15,
                                  memory.device_id))
-    return _new(Seen, (signature, address, array))
+    seen: Seen = _new(Seen, (signature, address, array))
+    return seen
 
 
 def _look_torch(tensor: Any) -> Seen:
@@ -88,7 +89,8 @@ def _look_torch(tensor: Any) -> Seen:
         address = tensor.data_ptr()
         signature = _new(Signature, ("torch", tensor.dtype, tensor.shape, tensor.stride(),
                                      address & 15, tensor.get_device()))
-        return _new(Seen, (signature, address, tensor))
+        seen: Seen = _new(Seen, (signature, address, tensor))
+        return seen
     host = _torch_to_numpy(tensor.detach())
     dense = np.ascontiguousarray(host)
     return Seen(Signature("torch", tensor.dtype, dense.shape, None, 0, -1), _host_address(dense),

@@ -20,12 +20,13 @@ class KernelGraph:
     __slots__ = ("_api", "_exec", "_graph", "_launches", "_nodes", "_params")
 
     def __init__(self, launches: Sequence[Launch]) -> None:
+        self._exec: Any = None
+        self._graph: Any = None
         self._api = driver.api()
         self._launches = launches
         self._params = [launch.node_params() for launch in launches]
         self._graph = check(self._api.cuGraphCreate(0))
         self._nodes: list[Any] = []
-        self._exec: Any = None
         for launch, params in zip(launches, self._params, strict=True):
             self._add(launch, params)
         self._exec = check(self._api.cuGraphInstantiate(self._graph, 0), "instantiating a graph")
@@ -71,4 +72,5 @@ class KernelGraph:
     def __del__(self) -> None:
         if self._exec is not None:
             self._api.cuGraphExecDestroy(self._exec)
-        self._api.cuGraphDestroy(self._graph)
+        if self._graph is not None:
+            self._api.cuGraphDestroy(self._graph)

@@ -157,21 +157,27 @@ class Executable:
             driver.leave_device(entered)
 
     def prepare(self, shapes: Mapping[str, Shape] | None = None) -> Plan:
-        """Plan, compile and load for these input shapes, so that the first run is fast.
+        """Plan, compile, load and allocate for these input shapes, so that the first run is fast.
+
+        Dense, aligned arrays on the GPU are assumed; calls with others share what is compiled.
 
         Args:
             shapes: shape or type per input; may be left out where no dimension is symbolic.
         """
-        bound = self._bound(self._dense_feeds(shapes), ())
+        bound = self._bound(self._dense_feeds(shapes), self._on_gpu())
         if self.device.kind == "cuda":
             with self.device.active():
                 self._upload_constants()
-                self.device.prepare(bound.plan.records)
+                bound.leases.warm()
         return bound.plan
 
     def plan(self, shapes: Mapping[str, Shape] | None = None) -> Plan:
         """Return the plan for these input shapes without compiling anything."""
-        return self._bound(self._dense_feeds(shapes), ()).plan
+        return self._bound(self._dense_feeds(shapes), self._on_gpu()).plan
+
+    def _on_gpu(self) -> tuple[bool, ...]:
+        """Return the host flags of a call with all arrays on the GPU."""
+        return (False,) * len(self.graph.inputs)
 
     # -- routes and plans ---------------------------------------------------------------------
 

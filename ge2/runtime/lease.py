@@ -84,6 +84,13 @@ class LeasePool:
         """The leases that no call holds."""
         return tuple(self._idle)
 
+    def warm(self) -> None:
+        """Make a lease, which compiles and loads the kernels, unless there is one."""
+        if not self._idle:
+            lease = self._make()
+            with self._lock:
+                self._idle.append(lease)
+
     def acquire(self, stream: int) -> Lease:
         """Return a lease that nobody holds, safe to use on a stream.
 

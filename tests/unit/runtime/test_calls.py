@@ -173,3 +173,22 @@ def test_unfit_arrays_are_refused(executable: Executable, feeds: dict, outputs: 
                                   error: type) -> None:
     with pytest.raises(error):
         executable.run(feeds, stream=5, outputs=outputs)
+
+
+def test_prepare_leaves_a_lease_for_the_first_call(executable: Executable,
+                                                   cuda: FakeCuda) -> None:  # noqa: F811
+    executable.prepare({"x": (8, 64), "z": (8, 64)})
+    prepared, allocated = len(cuda.prepared), len(cuda.allocated)
+    assert prepared == 3
+    (bound,) = executable._plans.values()
+    (lease,) = bound.leases.idle
+    assert bound.leases.acquire(5) is lease
+    assert (len(cuda.prepared), len(cuda.allocated)) == (prepared, allocated)
+
+
+def test_arrays_that_move_from_host_to_gpu_are_used_in_place(
+        executable: Executable, cuda: FakeCuda) -> None:  # noqa: F811
+    executable.run({"x": np.ones((8, 64), "f4"), "z": np.ones((8, 64), "f4")})
+    cuda.copies.clear()
+    _run(executable)
+    assert cuda.copies == []
