@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ge2.launch.record import KernelSource, LaunchRecord
+from ge2.runtime import emulate
+
 from .harness import Case, faults
 
 CP_ASYNC = Case(
@@ -195,3 +198,35 @@ def test_broken_copies_are_found(case: Case, old: str, new: str, kind: str) -> N
     """Each change breaks the kernel in the way that the finding names."""
     assert old in case.text
     assert kind in faults(case, case.text.replace(old, new, 1))
+
+
+PDL = """#include <ge2/ptx/griddep.cuh>
+struct Args { const float* x; float* y; };
+extern "C" __global__ void kernel(const __grid_constant__ Args args) {
+  if (threadIdx.x < 16) ge2::ptx::griddep_wait();
+  __syncthreads();
+  args.y[threadIdx.x] = args.x[threadIdx.x] + 1.0f;
+}
+"""
+
+
+def _chain(text: str) -> np.ndarray:
+    """Run x + 1 twice, the second time as a launch that may overlap the first."""
+    memory = emulate.Memory()
+    a, b, c = (memory.allocate(256, name, initialised=name == "a") for name in "abc")
+    memory.bytes_of(a).view(np.float32)[:] = np.arange(64)
+    for source, target, pdl in ((a, b, False), (b, c, True)):
+        args = np.array([source.address, target.address], np.uint64).tobytes()
+        record = LaunchRecord(KernelSource("test", (), "kernel"), (1, 1, 1), (64, 1, 1), args, (),
+                              pdl=pdl)
+        emulate.launch(record, args, memory=memory, source=text)
+    return memory.bytes_of(c).view(np.float32).copy()
+
+
+def test_an_overlapping_launch_waits_for_the_one_before() -> None:
+    """A wait by some threads and a barrier will do; without the wait the finding says so."""
+    assert np.array_equal(_chain(PDL), np.arange(64) + 2)
+    with pytest.raises(emulate.EmulationError, match="without griddep_wait"):
+        _chain(PDL.replace("  if (threadIdx.x < 16) ge2::ptx::griddep_wait();\n", ""))
+    with pytest.raises(emulate.EmulationError, match="without griddep_wait"):
+        _chain(PDL.replace("  __syncthreads();\n", ""))

@@ -32,6 +32,7 @@ _GCC_FLAGS = ("-fno-tree-sra", "--param", "tsan-distinguish-volatile=1", "--para
               "tsan-instrument-func-entry-exit=0")
 _CLANG_FLAGS = ("-mllvm", "-tsan-distinguish-volatile=1", "-mllvm",
                 "-tsan-instrument-func-entry-exit=0")
+_PATTERN_FLAG = "-ftrivial-auto-var-init=pattern"
 _PTX_INCLUDE = re.compile(r'#\s*include\s*<(ge2/ptx/[\w./]+)>')
 _UNKNOWN = (
     re.compile(r"'(\w+)' is not a member of 'ge2::ptx'"),
@@ -76,11 +77,19 @@ class CompileOptions:
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A host C++ compiler: its path, what it says about itself, and whether it is clang."""
+    """A host C++ compiler.
+
+    Attributes:
+        path: of the program.
+        version: what it says about itself.
+        is_clang: or else it is gcc.
+        flags: for kernels, as far as it knows them.
+    """
 
     path: str
     version: str
     is_clang: bool
+    flags: tuple[str, ...]
 
 
 def find_compiler() -> Compiler:
@@ -107,7 +116,12 @@ def _probe(path: str) -> Compiler:
     except (OSError, subprocess.CalledProcessError) as error:
         raise EnvironmentUnusable(f"{path} --version failed: {error}", hint=_INSTALL) from error
     version = done.stdout.splitlines()[0] if done.stdout else ""
-    return Compiler(path, version, "clang" in done.stdout)
+    is_clang = "clang" in done.stdout
+    # An uninitialised local variable then gives the same absurd values in every run.
+    known = subprocess.run([path, _PATTERN_FLAG, "-x", "c++", "-E", os.devnull],
+                           capture_output=True, check=False).returncode == 0
+    flags = _CLANG_FLAGS if is_clang else _GCC_FLAGS
+    return Compiler(path, version, is_clang, (*flags, _PATTERN_FLAG) if known else flags)
 
 
 @cache
@@ -196,7 +210,7 @@ def compile(text: str, options: CompileOptions) -> Path:
     compiler = find_compiler()
     includes = options.includes or sources_of.include_dirs()
     closure = sources_of.Headers(includes).closure(text, options.entry)
-    flags = (*_KERNEL_FLAGS, *(_CLANG_FLAGS if compiler.is_clang else _GCC_FLAGS),
+    flags = (*_KERNEL_FLAGS, *compiler.flags,
              f"-D__CUDA_ARCH__={_arch_number(options.arch)}0")
     name = _digest(text, options.entry, _native_digest(), compiler.version, *flags,
                    *(x for n, c in closure.items() for x in (n, c)))

@@ -119,6 +119,7 @@ def _call(record: LaunchRecord, args: bytes, entry: int, arena: Memory, bank_con
     call.grid, call.block = native.Triple(*record.grid), native.Triple(*record.block)
     call.cluster = native.Triple(*record.cluster)
     call.shared_bytes, call.want_banks = record.smem, int(bank_conflicts)
+    call.overlaps = int(record.pdl)
     call.step_limit, call.entry = step_limit, entry
     call.args, call.arena = room.ctypes.data + start, arena.handle
     text = runtime.ge2emu_launch(ctypes.byref(call))

@@ -155,7 +155,7 @@ struct LaunchArgs {
   u32 grid[3], block[3], cluster[3];
   u32 shared_bytes;
   u32 want_banks;
-  u32 pad;
+  u32 overlaps;
   u64 step_limit;
   void (*entry)(const void*);
   const void* args;
@@ -203,6 +203,7 @@ char* ge2emu_launch(const LaunchArgs* in) {
   launch.cluster = {in->cluster[0], in->cluster[1], in->cluster[2]};
   launch.shared_bytes = in->shared_bytes;
   launch.want_banks = in->want_banks != 0;
+  launch.overlaps = in->overlaps != 0;
   launch.step_limit = in->step_limit;
   launch.entry = in->entry;
   launch.args = in->args;

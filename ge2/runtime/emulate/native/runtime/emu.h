@@ -201,6 +201,8 @@ struct Block {
   Barrier barriers[16];
   u32 first_tid = 0;
   u32 done = 0;
+  bool waited = false;  // a thread has executed griddep_wait: which, and when
+  u32 waited_tid = 0, waited_clock = 0;
 };
 
 struct Warp {
@@ -241,6 +243,7 @@ struct Launch {
   Image image;
   Arena* arena = nullptr;
   bool want_banks = false;
+  bool overlaps = false;  // may start before the launch ahead of it has finished (PDL)
   u64 step_limit = 0, steps = 0;
 
   u32 first_serial = 1, serial = 1;

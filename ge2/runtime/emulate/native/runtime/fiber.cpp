@@ -189,6 +189,7 @@ void run_grid() {
           block.index = {x + b % c.x, y + b / c.x % c.y, z + b / (c.x * c.y)};
           block.first_tid = b * l.threads_per_block;
           block.done = 0;
+          block.waited = false;
           for (Barrier& barrier : block.barriers) barrier = Barrier{};
           if (block.shared.size) {
             std::memset(block.shared.base, 0xFF, block.shared.size);  // NaN, -1

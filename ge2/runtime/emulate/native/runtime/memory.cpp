@@ -77,6 +77,12 @@ void check_state(Region& r, u64 off, u64 n, u32 what, void* pc) {
   }
 }
 
+// Whether the thread may count on the launch before this one, which it may overlap.
+bool after_predecessor(const Thread& t) {
+  const Block& b = L->blocks[t.cta];
+  return b.waited && happened(b.waited_tid, b.waited_clock);
+}
+
 }  // namespace
 
 Arena::~Arena() {
@@ -177,6 +183,11 @@ void touch(Region& r, u64 off, u64 n, u32 what, void* pc) {
         !ordered(c.write, t, r))
       race(r, g * 2, !write ? "reads" : "writes", "written", c.write, c.write_pc,
            pc);
+    if (L->overlaps && c.write && serial_of(c.write) < L->first_serial && !after_predecessor(t))
+      report("missing wait",
+             format("%s %s, which the launch before this one has written, without griddep_wait",
+                    write ? "writes" : "reads", place(r, g * 2).c_str()),
+             reinterpret_cast<addr_t>(r.base) + g * 2, pc);
     if (!write) {
       if (c.read0 == e) continue;
       if (c.read0 && tid_of(c.read0) != t.tid) {

@@ -151,6 +151,19 @@ extern "C" u32 ge2emu_smem_address(const void* p) {
   return static_cast<u32>(at);
 }
 
+extern "C" void ge2emu_griddep_wait() {
+  Thread& t = *L->cur;
+  Block& b = L->blocks[t.cta];
+  if (b.waited) {
+    if (!happened(b.waited_tid, b.waited_clock))
+      t.clock = with_entry(t.clock, b.waited_tid, b.waited_clock);
+    return;
+  }
+  b.waited = true;
+  b.waited_tid = t.tid;
+  b.waited_clock = t.own++;
+}
+
 extern "C" void ge2emu_trap(const char* what) {
   fail("trap", what, 0, __builtin_return_address(0));
 }
