@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +32,14 @@ _TOLERANCE = {"f32": 1e-4, "f16": 5e-3, "bf16": 3e-2, "f64": 1e-10}
 @click.command()
 @click.argument("name")
 @arch_option
+@click.option("--shape", metavar="N,N,...",
+              help="Run the examples in this size: M,N,K of a product; rows,length of a row "
+              "operator; else the output's shape.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs.")
 @click.option("--all-variants", is_flag=True, help="Every variant, not only the first that fits.")
 @report_options
-def emulate(name: str, arch: str, seed: int, all_variants: bool, json_target: str | None,
-            quiet: bool, verbose: bool) -> int:
+def emulate(name: str, arch: str, shape: str | None, seed: int, all_variants: bool,
+            json_target: str | None, quiet: bool, verbose: bool) -> int:
     """Run a kernel's own CUDA source on the CPU and compare with float64.
 
     Takes the launch rule's example problems. Memory faults, races, bad barriers and elements that
@@ -45,19 +49,32 @@ def emulate(name: str, arch: str, seed: int, all_variants: bool, json_target: st
     tested: set[str] = set()
     results = []
     for variant in find_kernel(name)[1]:
-        for problem in fitting_problems(variant, arch):
+        for problem in _problems(variant, arch, shape):
             results.append(_emulate_one(variant, problem, arch, seed, report))
             tested.add(variant.id)
         if tested and not all_variants:
             break
     if not results:
-        raise Invalid(f"{name} serves no example problem on {arch}", hint="Try another --arch")
+        raise Invalid(f"{name} serves no example problem on {arch}",
+                      hint="Try another --arch or --shape")
     failed = sum(1 for r in results if not r["ok"])
     word = bad(f"{failed} fail") if failed else good("all right")
     report.line(f"{len(results)} problems, {len(tested)} variants: {word}")
     report.data = {"arch": arch, "results": results}
     report.finish()
     return 1 if failed else 0
+
+
+def _problems(variant: Variant, arch: str, shape: str | None) -> Iterable[Problem]:
+    from ..evidence.device import profile_for
+    from ..runtime.emulate.shapes import shaped_examples
+
+    if shape is None:
+        return fitting_problems(variant, arch)
+    extents = shape.split(",")
+    if not all(e.strip().isdigit() for e in extents):
+        raise Invalid("--shape is a list of extents", found=repr(shape), wanted="such as 64,64,64")
+    return shaped_examples(variant, profile_for(arch), [int(e) for e in extents])
 
 
 def _emulate_one(variant: Variant, problem: Problem, arch: str, seed: int, report: Report
