@@ -135,8 +135,13 @@ class RowOp:
         """Whether any output needs the elements again after the state is known."""
         return "row" in self.outputs
 
+    @cached_property
+    def _hash(self) -> int:
+        # Expressions are unique objects: no need to write the text, which takes a millisecond.
+        return hash((self.name, self.dtype, self.outputs, self.update, self.collect, self.finish))
+
     def __hash__(self) -> int:
-        return hash(self.digest)
+        return self._hash
 
     def __str__(self) -> str:
         return self.text

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from ...contract import DTYPES
@@ -70,6 +71,12 @@ def _rule(op: str) -> _Row:
     if op not in _TABLE:
         raise Unsupported(f"{op} has no kernel")
     return _TABLE[op]
+
+
+@lru_cache(maxsize=4096)
+def _shared(row: RowOp) -> RowOp:
+    """Return the first RowOp equal to this one, which has its text and digest already."""
+    return row
 
 
 def _fused(attrs: dict[str, Any], inputs: Sequence[TensorSpec], dtype: str,
