@@ -3,35 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import lru_cache
 
-import numpy as np
 import pytest
 
 from ge2.compiler.passes.decompose import NATIVE, DecomposePass
 from ge2.compiler.passes.pipeline import optimize
 from ge2.runtime.cpu import run_graph
 
-from .onnx_cases import TRANSLATE, Case, collect
-
-# f16 and bf16 round to 11 and 8 bits; ge2 rounds once where the ONNX references round every step.
-RTOL = {"bfloat16": 2e-2, "float16": 2e-3}
-
-
-@lru_cache(maxsize=1)
-def all_cases() -> tuple[tuple[Case, ...], dict[str, str]]:
-    cases, skipped = collect()
-    return tuple(cases), skipped
-
-
-def check(case: Case, got: dict[str, np.ndarray]) -> None:
-    for name, wanted in case.expected.items():
-        assert got[name].dtype == wanted.dtype, case.name
-        assert got[name].shape == wanted.shape, case.name
-        wide = "f8" if wanted.dtype.kind not in "biu" else wanted.dtype
-        rtol = max(case.rtol, RTOL.get(wanted.dtype.name, 1e-3))
-        np.testing.assert_allclose(got[name].astype(wide), wanted.astype(wide), rtol=rtol,
-                                   atol=max(case.atol, 1e-6), err_msg=case.name)
+from ...cases.onnx_nodes import TRANSLATE, all_cases, check
 
 
 @pytest.mark.parametrize("op", sorted(TRANSLATE))
