@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 ALIGNMENT = 256
+_BLOCK = 16  # steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +80,19 @@ _ORDERS: tuple[Callable[[Interval], tuple[int, ...]], ...] = (
 
 def _place(intervals: Sequence[Interval], order: Sequence[int], bound: int) -> Layout:
     offsets = [0] * len(intervals)
-    placed: list[int] = []
+    # Those placed already, by the blocks of steps that they touch: a buffer is compared with its
+    # neighbours in time and not with all others.
+    placed: dict[int, list[int]] = {}
     for index in order:
         own = intervals[index]
+        blocks = range(own.first // _BLOCK, own.last // _BLOCK + 1)
+        near = {other for block in blocks for other in placed.get(block, ())}
         busy = sorted((offsets[other], offsets[other] + intervals[other].padded)
-                      for other in placed
+                      for other in near
                       if intervals[other].first <= own.last and own.first <= intervals[other].last)
         offsets[index] = _lowest_gap(busy, own.padded)
-        placed.append(index)
+        for block in blocks:
+            placed.setdefault(block, []).append(index)
     total = max((offsets[i] + v.padded for i, v in enumerate(intervals)), default=0)
     return Layout(tuple(offsets), total, bound)
 
