@@ -1,9 +1,9 @@
 """Activations that a model spells out in elementary nodes become one node.
 
 A region of elementwise nodes that depends on one value is a function of that value, however it is
-written. It is an activation if it agrees with the activation's formula at many points, in double
-precision; the tolerance is what f32 constants cost. The result is a node that GEMM and CONV2D can
-take as their activation, and that runs with the formula that does not overflow.
+written. It is the activation whose formula it agrees with best at many points, in double
+precision, if the difference is what constants of its element type cost. The result is a node that
+GEMM and CONV2D can take as their activation, and that runs with the formula that does not overflow.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from .fuse_elementwise import fusible, node_formulas, reads_coordinates
 from .pass_manager import PassResult
 
 MAX_REGION = 16
-RTOL, ATOL = 4e-6, 1e-6
+
+# What rounding the numbers of a model to its element type may cost: (relative, absolute).
+_TOLERANCES = {"f64": (4e-6, 1e-6), "f32": (4e-6, 1e-6), "f16": (1e-3, 5e-4),
+               "bf16": (8e-3, 4e-3)}
 
 # What a region ends in, and what at least one of its nodes is: most regions fail here, cheaply.
 _ENDS = frozenset({"MUL", "DIV", "ADD", "SUB", "LOG", "LOG1P", "RECIPROCAL", "CLIP", "MIN", "MAX",
@@ -33,7 +36,7 @@ _ENDS = frozenset({"MUL", "DIV", "ADD", "SUB", "LOG", "LOG1P", "RECIPROCAL", "CL
 _HALLMARKS = frozenset({"ERF", "TANH", "SIGMOID", "EXP", "EXPM1", "CLIP", "MIN", "MAX", "RELU",
                         "RELU6", "HARD_SIGMOID", "SOFTPLUS", "WHERE", "LOG", "LOG1P"})
 
-# Checked in this order: name of the operator, its attributes.
+# Name of the operator, its attributes.
 _TARGETS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("GELU", {}),
     ("GELU", {"approximate": "tanh"}),
@@ -115,7 +118,7 @@ def _recognise(editor: Editor, region: list[Node], value: str) -> tuple[str, dic
     if kind != editor.type(region[0].outputs[0]):
         return None
     formula = _formula(editor, region, value)
-    return None if formula is None else _activation(formula)
+    return None if formula is None else _activation(formula, kind.dtype)
 
 
 def _formula(editor: Editor, region: list[Node], value: str) -> Expr | None:
@@ -140,17 +143,19 @@ def _formula(editor: Editor, region: list[Node], value: str) -> Expr | None:
 
 
 @lru_cache(maxsize=4096)
-def _activation(formula: Expr) -> tuple[str, dict[str, Any]] | None:
-    """Return the operator and attributes whose formula agrees at every probe."""
+def _activation(formula: Expr, dtype: str) -> tuple[str, dict[str, Any]] | None:
+    """Return the operator and attributes whose formula agrees best, within the tolerance."""
     found = _sample(formula)
     known = np.isfinite(found)
     # A spelling may overflow where the operator's own formula does not.
     if known.sum() < 0.8 * known.size:
         return None
-    for (op, attrs), wanted in zip(_TARGETS, _target_samples(), strict=True):
-        if np.allclose(found[known], wanted[known], rtol=RTOL, atol=ATOL):
-            return op, attrs
-    return None
+    rtol, atol = _TOLERANCES[dtype]
+    distances = [
+        float(np.max(np.abs(found[known] - wanted[known]) / (atol + rtol * np.abs(wanted[known]))))
+        for wanted in _target_samples()]
+    best = int(np.argmin(distances))
+    return _TARGETS[best] if distances[best] <= 1.0 else None
 
 
 def _probes() -> npt.NDArray[np.float64]:

@@ -73,6 +73,16 @@ def test_rewrites(body, op, attrs):
     assert graph.nodes[0].name == "y" and graph.nodes[0].inputs == ("x",)
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f64"])
+@pytest.mark.parametrize("name", ["gelu torch", "gelu tanh", "silu by division", "hard swish",
+                                  "gelu tanh by powers"])
+def test_constants_of_the_models_own_type_are_close_enough(name, dtype):
+    body, op, attrs = REWRITES[name]
+    graph = apply(STEP, f"{HEAD}{body}\noutput y".replace("f32", dtype))
+    # The two formulas of GELU differ by less than bf16 constants cost; the nearer one is taken.
+    assert ops(graph) == [op] and graph.nodes[0].attrs == attrs
+
+
 LEAVES = {
     "another factor": ERF.replace("root2", "two") + "m = MUL(x, g)\ny = MUL(m, half)",
     "another number": f"{ERF}m = MUL(x, g)\ny = MUL(m, two)",
