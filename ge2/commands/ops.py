@@ -24,6 +24,7 @@ def ops(name: str | None, json_target: str | None, quiet: bool, verbose: bool) -
         for spec in definition.attrs:
             report.line(f"  {spec.name}: {attr_text(spec)}")
         report.line(f"  properties: {', '.join(sorted(definition.properties)) or 'none'}")
+        report.line(f"  features: {', '.join(_features(definition.name)) or 'none'}")
         report.line('  In inputs, "?" is optional and "*" takes any number.')
     else:
         definitions = list(opdefs.OPS.values())
@@ -34,6 +35,12 @@ def ops(name: str | None, json_target: str | None, quiet: bool, verbose: bool) -
     report.finish()
 
 
+def _features(name: str) -> list[str]:
+    from ..compiler.opdefs.features import features
+
+    return [feature for feature, answer in features(name).items() if answer]
+
+
 def _as_dict(definition: object) -> dict[str, object]:
     from ..compiler.opdefs import OpDef
     from ..contract import REQUIRED
@@ -42,6 +49,7 @@ def _as_dict(definition: object) -> dict[str, object]:
     return {
         "name": definition.name, "inputs": definition.inputs, "family": definition.family,
         "doc": definition.doc, "properties": sorted(definition.properties),
+        "features": _features(definition.name),
         "attrs": [{"name": s.name, "kind": s.kind, "required": s.default is REQUIRED,
                    "default": None if s.default is REQUIRED else s.default,
                    "choices": s.choices, "doc": s.doc} for s in definition.attrs],
