@@ -265,8 +265,8 @@ class SkinnyRule:
             raise Unsupported(refusal, argument=variant.id, found=problem)
         mt, parts = int(variant.param("MT")), int(variant.param("PARTS"))
         by_rows = call.b.column == 1
-        warps = 8 if by_rows else parts * (4 if mt <= 2 else 2)
-        columns = (warps // parts * (2 if mt <= 4 else 1) if by_rows
+        warps = 8 if by_rows else parts * (4 if mt <= 2 else 2 if mt <= 8 else 1)
+        columns = (warps // parts * (1 if mt == 8 else 2) if by_rows
                    else 4 * 16 // DTYPES[call.b.dtype].itemsize)
         args, relocs = call.pack()
         return [
@@ -290,7 +290,7 @@ class SkinnyRule:
                 found += [gemm_problem(dtypes, shape=(mt, 256, 128), trans=(False, turned),
                                        fused=turned),
                           gemm_problem(dtypes, shape=(256, mt, 128), trans=(turned, True))]
-        return found
+        return [p for p in found if not skinny_refusal(variant, skinny_call(p))]
 
 
 RULES: Mapping[str, LaunchRule] = {

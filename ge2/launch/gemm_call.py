@@ -254,6 +254,8 @@ def skinny_refusal(variant: Variant, call: GemmCall) -> str:
     if not most // 2 < call.m <= most:
         return f"takes {most // 2 + 1} to {most} rows, not {call.m}"
     width = 16 // DTYPES[call.a.dtype].itemsize
+    if most > 8 and width > 4:
+        return "more than 8 rows of 16-bit values are work for tensor cores"
     if call.a.vector(False, (width,)) != width:
         return "the small operand is not aligned along K"
     by_rows = call.b.column == 1
