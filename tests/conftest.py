@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import hypothesis
 import pytest
+
+# A deadline per example fails on a busy machine; pytest's timeout catches what hangs.
+hypothesis.settings.register_profile("ge2", deadline=None)
+hypothesis.settings.load_profile("ge2")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
