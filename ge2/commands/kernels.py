@@ -113,10 +113,12 @@ def render(name: str, arch: str, example: int, json_target: str | None, quiet: b
 @kernels.command("compile")
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 @arch_option
-@click.option("--all", "everything", is_flag=True, help="Compile every kernel.")
+@click.option("--all", "everything", is_flag=True,
+              help="Compile every kernel: the first variant that fits.")
+@click.option("--all-variants", is_flag=True, help="With --all, every variant.")
 @report_options
-def compile_(names: tuple[str, ...], arch: str, everything: bool, json_target: str | None,
-             quiet: bool, verbose: bool) -> int:
+def compile_(names: tuple[str, ...], arch: str, everything: bool, all_variants: bool,
+             json_target: str | None, quiet: bool, verbose: bool) -> int:
     """Compile kernels for an architecture and show registers, spills and time.
 
     Needs NVRTC, no GPU. Exit code 1 when one does not compile.
@@ -131,9 +133,12 @@ def compile_(names: tuple[str, ...], arch: str, everything: bool, json_target: s
     sources: dict[KernelSource, str] = {}
     for name in wanted:
         for variant in find_kernel(name)[1]:
+            known = len(sources)
             for problem in fitting_problems(variant, arch):
                 for item in sources_of(variant, problem, arch):
                     sources.setdefault(item, variant.id)
+            if everything and not all_variants and len(sources) > known:
+                break
     report.message(f"compiling {len(sources)} sources for {arch} ...")
     start = time.perf_counter()
     outcomes = jit.try_compile(sources, arch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -307,8 +307,13 @@ class ColumnRule:
 
 def row_problem(op: RowOp, inputs: Sequence[TensorSpec], out_dtypes: Sequence[str],
                 strides: tuple[int, ...] = ()) -> Problem:
-    """Return the ROW problem of op; outputs are dense, or row outputs have the given strides."""
+    """Return the ROW problem of op; outputs are dense, or row outputs have the given strides.
+
+    Operands of one row are expanded to all rows by stride 0, as lowering does.
+    """
     shape = inputs[0].shape
+    inputs = [replace(spec, shape=shape, strides=(0,) * (len(shape) - len(spec.shape))
+                      + spec.strides) for spec in inputs]
     outputs = []
     for dtype, kind in zip(out_dtypes, op.outputs, strict=True):
         if kind == "row" and strides:
