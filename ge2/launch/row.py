@@ -122,13 +122,16 @@ def _row_context(problem: Problem) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1024)
-def _min_blocks(threads: int, vectors: int, operands: int, arch: str) -> int:
+def _min_blocks(threads: int, vectors: int, operands: int, whole: bool, arch: str) -> int:
     """Return how many blocks should share a multiprocessor: the compiler's register budget.
 
-    Packed vectors need 4 registers each; 44 more were enough for every operator measured.
+    Packed vectors need 4 registers each, the rest of the kernel 44, on newer and smaller GPUs some
+    more, and cut vectors a mask each.
     """
-    per_sm = {75: 1024, 86: 1536, 89: 1536, 120: 1536}.get(arch_number(arch), 2048)
-    by_registers = 65536 // (threads * (4 * vectors * operands + 44))
+    number = arch_number(arch)
+    per_sm = {75: 1024, 86: 1536, 89: 1536, 120: 1536}.get(number, 2048)
+    rest = (44 if number in (80, 90) else 60) + (0 if whole else 20 + 4 * vectors)
+    by_registers = 65536 // (threads * (4 * vectors * operands + rest))
     return max(1, min(by_registers, per_sm // threads, 16))
 
 
@@ -151,11 +154,11 @@ class ResidentRule:
         per_block = max(1, 128 // lanes)
         scratch = {"warp_shuffle": 0, "block": lanes // WARP * 128, "shared_tree": lanes * 64}
         bytes_needed = scratch[variant.param("REDUCE")] * per_block
+        common = _row_context(problem)
         context = {
-            **_row_context(problem), "lanes": lanes,
-            "rows_per_block": per_block, "scratch": bytes_needed,
+            **common, "lanes": lanes, "rows_per_block": per_block, "scratch": bytes_needed,
             "min_blocks": _min_blocks(lanes * per_block, vectors, row_op_of(problem).n_inputs,
-                                      device.arch),
+                                      common["whole"], device.arch),
         }
         blocks = -(-layout.rows // per_block)
         return [_record(problem, variant, row_access(problem).steps, context, grid=(blocks, 1, 1),
@@ -194,7 +197,7 @@ class ClusterRule:
         lanes = int(variant.param("THREADS") * variant.param("BLOCKS"))
         accesses = lanes * int(variant.param("VECTORS"))
         narrow, wide = example_rows(8 * accesses), example_rows(4 * accesses - 4)
-        return [narrow[0], wide[1], narrow[2], wide[3]]
+        return [narrow[0], *wide[1:4]]
 
 
 @dataclass(frozen=True, slots=True)

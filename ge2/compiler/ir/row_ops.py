@@ -80,14 +80,14 @@ def _moments(name: str, dtype: str, finish: Callable[[State, RowValues], Any], *
     """
     def merge(a: State, b: State) -> tuple[Expr, Expr, Expr]:
         count = a.count + b.count
-        share = b.count / maximum(count, 1.0)
+        share = b.count * reciprocal(maximum(count, 1.0))
         delta = b.mean - a.mean
         return count, a.mean + delta * share, a.m2 + b.m2 + delta * delta * (a.count * share)
 
     return row_op(
         name, dtype=dtype, state={"count": 0.0, "mean": 0.0, "m2": 0.0}, merge=merge,
         single=lambda r: (const(1.0, dtype), r.x - r.first, const(0.0, dtype)),
-        stages=[lambda v, r: [("sum", r.x - r.first, lambda total, n: total / n)],
+        stages=[lambda v, r: [("sum", r.x - r.first, lambda total, n: total * reciprocal(n))],
                 lambda v, r: [("sum", _square((r.x - r.first) - v[0]))]],
         collect=lambda v, n: (n, v[0], v[1]), finish=finish, outputs=outputs, extras=extras,
         pivot=True)
@@ -101,7 +101,7 @@ def layer_norm(dtype: str, epsilon: float = 1e-5, scale: bool = True, bias: bool
                statistics: bool = False) -> RowOp:
     """(x - mean) / sqrt(variance + epsilon) * scale + bias; optionally mean and 1/std as well."""
     def finish(s: State, r: RowValues) -> list[Expr]:
-        inverse = rsqrt(s.m2 / r.n + epsilon)
+        inverse = rsqrt(s.m2 * reciprocal(r.n) + epsilon)
         y = ((r.x - r.first) - s.mean) * inverse
         if scale:
             y = y * r.extras[0]
@@ -195,7 +195,7 @@ def reduce_prod(dtype: str) -> RowOp:
 def rms_norm(dtype: str, epsilon: float = 1e-5, scale: bool = True) -> RowOp:
     """x / sqrt(mean(x * x) + epsilon) * scale."""
     def finish(s: State, r: RowValues) -> Expr:
-        y = r.x * rsqrt(s.acc / r.n + epsilon)
+        y = r.x * rsqrt(s.acc * reciprocal(r.n) + epsilon)
         return y * r.extras[0] if scale else y
 
     return _accumulate("rms_norm", dtype, "sum", _square, finish, outputs=("row",),
@@ -260,7 +260,7 @@ def add_layer_norm(dtype: str, epsilon: float = 1e-5, rounding: str = "") -> Row
     base = layer_norm(dtype, epsilon)
 
     def finish(s: State, r: RowValues) -> list[Expr]:
-        y = ((total(r) - first(r)) - s.mean) * rsqrt(s.m2 / r.n + epsilon)
+        y = ((total(r) - first(r)) - s.mean) * rsqrt(s.m2 * reciprocal(r.n) + epsilon)
         return [total(r), y * r.extras[0] + r.extras[1]]
 
     def merge(a: State, b: State) -> tuple[Expr, ...]:
@@ -274,7 +274,7 @@ def add_layer_norm(dtype: str, epsilon: float = 1e-5, rounding: str = "") -> Row
     return row_op(
         "add_layer_norm", dtype=dtype, state={"count": 0.0, "mean": 0.0, "m2": 0.0}, merge=merge,
         single=lambda r: (const(1.0, dtype), total(r) - first(r), const(0.0, dtype)),
-        stages=[lambda v, r: [("sum", total(r) - first(r), lambda t, n: t / n)],
+        stages=[lambda v, r: [("sum", total(r) - first(r), lambda t, n: t * reciprocal(n))],
                 lambda v, r: [("sum", _square((total(r) - first(r)) - v[0]))]],
         collect=lambda v, n: (n, v[0], v[1]), finish=finish, outputs=("row", "row"), inputs=2,
         extras=2, pivot=True)
@@ -290,7 +290,8 @@ def add_rms_norm(dtype: str, epsilon: float = 1e-5, rounding: str = "") -> RowOp
         "add_rms_norm", dtype=dtype, state={"acc": 0.0}, inputs=2, extras=1,
         update=lambda s, r: [s.acc + _square(total(r))], merge=lambda a, b: [a.acc + b.acc],
         stages=[lambda v, r: [("sum", _square(total(r)))]], collect=lambda v, n: v,
-        finish=lambda s, r: [total(r), total(r) * rsqrt(s.acc / r.n + epsilon) * r.extras[0]],
+        finish=lambda s, r: [
+            total(r), total(r) * rsqrt(s.acc * reciprocal(r.n) + epsilon) * r.extras[0]],
         outputs=("row", "row"))
 
 

@@ -31,13 +31,13 @@ struct RowColumn {
                      const Values (&first)[V], State (&state)[V]) {
         for (long long base = slice.begin + down; base < slice.end; base += DOWN * U) {
             Chunk<V> x[U];
-            Batch<Lane, 1, U> lane;
+            Batch<Lane, 1, U, DOWN> lane;
+            lane.start = base;
 #pragma unroll
             for (int u = 0; u < U; ++u) {
-                lane.column[u] = base + u * DOWN;
                 lane.skip[u] = 0;
-                lane.valid[u] = lane.column[u] < slice.end ? 1 : 0;
-                row.load(x[u], lane.column[u], lane.valid[u] ? valid : 0);
+                lane.valid[u] = lane.column(u) < slice.end ? 1 : 0;
+                row.load(x[u], lane.column(u), lane.valid[u] ? valid : 0);
             }
 #pragma unroll
             for (int e = 0; e < V; ++e) {

@@ -3,13 +3,15 @@
 
 namespace ge2 {
 
-// U accesses of V neighbouring elements: lanes [skip, valid) exist, lane 0 is at column.
-template <typename Chunk, int V, int U>
+// U accesses of V neighbouring elements, STEP apart: lanes [skip, valid) exist.
+template <typename Chunk, int V, int U, int STEP>
 struct Batch {
     Chunk x[U];
     int skip[U];
     int valid[U];
-    long long column[U];
+    long long start;
+
+    long long column(int u) const { return start + u * STEP; }
 
     // Calls visit(x, index) for each existing element; `zero` differs from pass to pass (see
     // ge2/tile/opaque.cuh).
@@ -20,7 +22,7 @@ struct Batch {
             const Chunk chunk = x[u].again(zero);
 #pragma unroll
             for (int e = 0; e < V; ++e)
-                if (e >= skip[u] && e < valid[u]) visit(chunk.value(e), column[u] + e);
+                if (e >= skip[u] && e < valid[u]) visit(chunk.value(e), column(u) + e);
         }
     }
 

@@ -19,14 +19,13 @@ inline typename Op::Values first_of_row(const Row& row, long long n) {
 
 // This thread's batch of columns [begin, end) from base on; base is on a 16-byte boundary.
 template <typename Row, int THREADS, int V, int U>
-inline void load_batch(Batch<typename Row::template Chunk<V>, V, U>& batch, const Row& row,
-                       long long base, long long begin, long long end) {
+inline void load_batch(Batch<typename Row::template Chunk<V>, V, U, THREADS * V>& batch,
+                       const Row& row, long long base, long long begin, long long end) {
+    batch.start = base + static_cast<int>(threadIdx.x) * V;
 #pragma unroll
     for (int u = 0; u < U; ++u) {
-        const long long column =
-            base + static_cast<long long>(u * THREADS + static_cast<int>(threadIdx.x)) * V;
+        const long long column = batch.column(u);
         const long long left = end - column;
-        batch.column[u] = column;
         batch.valid[u] = left >= V ? V : (left > 0 ? static_cast<int>(left) : 0);
         batch.skip[u] =
             Row::kIsShifted && column < begin ? static_cast<int>(begin - column) : 0;
@@ -41,7 +40,7 @@ inline typename Op::State fold_slice(const Row& row, long long begin, long long 
     typename Op::State running = Op::init();
     for (long long base = begin - row.template shift<V>(); base < end;
          base += static_cast<long long>(THREADS) * V * U) {
-        Batch<typename Row::template Chunk<V>, V, U> batch;
+        Batch<typename Row::template Chunk<V>, V, U, THREADS * V> batch;
         load_batch<Row, THREADS>(batch, row, base, begin, end);
         fold_batch<Op>(running, batch, first, row.args.zero);
     }
@@ -56,12 +55,12 @@ inline void finish_slice(const Row& row, long long begin, long long end,
     const auto length = static_cast<typename Op::Compute>(n);
     for (long long base = begin - row.template shift<V>(); base < end;
          base += static_cast<long long>(THREADS) * V * U) {
-        Batch<typename Row::template Chunk<V>, V, U> batch;
+        Batch<typename Row::template Chunk<V>, V, U, THREADS * V> batch;
         typename Row::template ExtraChunk<V> extras[U];
         load_batch<Row, THREADS>(batch, row, base, begin, end);
 #pragma unroll
         for (int u = 0; u < U; ++u)
-            row.load(extras[u], batch.column[u], batch.valid[u], batch.skip[u]);
+            row.load(extras[u], batch.column(u), batch.valid[u], batch.skip[u]);
 #pragma unroll
         for (int u = 0; u < U; ++u) {
             if (batch.valid[u] == 0) continue;
@@ -69,8 +68,8 @@ inline void finish_slice(const Row& row, long long begin, long long end,
 #pragma unroll
             for (int e = 0; e < V; ++e)
                 out.put(e, Op::finish(state, batch.x[u].value(e), extras[u].value(e), first,
-                                      batch.column[u] + e, length));
-            row.store(out, batch.column[u], batch.valid[u], batch.skip[u]);
+                                      batch.column(u) + e, length));
+            row.store(out, batch.column(u), batch.valid[u], batch.skip[u]);
         }
     }
 }
@@ -94,7 +93,7 @@ inline void row_passes(typename Op::Seen& seen, const Row& row, Group& group,
         typename Stage::Partial partial = Stage::init();
         for (long long base = -row.template shift<V>(); base < n;
              base += static_cast<long long>(THREADS) * V * U) {
-            Batch<typename Row::template Chunk<V>, V, U> batch;
+            Batch<typename Row::template Chunk<V>, V, U, THREADS * V> batch;
             load_batch<Row, THREADS>(batch, row, base, 0, n);
             batch.each(row.args.zero[0], [&](const auto& value, long long index) {
                 Stage::add(partial, seen, value, first, index, length);
