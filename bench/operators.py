@@ -1,0 +1,183 @@
+"""Data movement, windows and convolutions as users run them, beside torch and a plain copy.
+
+    python -m bench.operators --out bench/results/h200 [--only movement,windows,conv]
+
+Each operator is a graph of its own that goes through all passes; its launches and torch's are
+captured into CUDA graphs and timed interleaved on buffers that exceed the L2 cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from ge2.compiler import opdefs
+from ge2.compiler.ir.text import parse_graph
+from ge2.compiler.passes.pipeline import optimize
+from ge2.contract import DTYPES, numpy_dtype
+from ge2.errors import Ge2Error
+from ge2.evidence.measure import Candidate, measure, rotations
+from ge2.runtime.device import CudaDevice, cuda_device, default_index
+from ge2.runtime.executor import Executable
+
+from .operator_cases import Case, cases
+from .results import write_results
+
+Enqueue = Callable[[int], object]
+ROUNDS = 10
+
+
+def random_array(dtype: str, shape: tuple[int, ...], span: int, seed: int) -> Any:
+    """Return a CuPy array of random contents."""
+    import cupy
+
+    draw = cupy.random.default_rng(seed)
+    if DTYPES[dtype].kind == "float":
+        return draw.standard_normal(shape, dtype="f4").astype(numpy_dtype(dtype))
+    return draw.integers(0, span, shape).astype(numpy_dtype(dtype))
+
+
+class Bench:
+    """One case with its buffers.
+
+    Args:
+        case: what is measured.
+        device: on what.
+    """
+
+    def __init__(self, case: Case, device: CudaDevice) -> None:
+        import cupy
+
+        self.case, self.device = case, device
+        self.graph = parse_graph(case.text, infer=opdefs.infer)
+        self.executable = Executable(optimize(self.graph).graph, backend="cuda", device=device)
+        inputs = [self.graph.types[name] for name in self.graph.inputs]
+        output = self.graph.types["y"]
+        shapes = [tuple(int(e) for e in t.shape) for t in (*inputs, output)]  # type: ignore[arg-type]
+        sizes = [int(np.prod(s)) * DTYPES[t.dtype].itemsize
+                 for s, t in zip(shapes, (*inputs, output), strict=True)]
+        self.moved = self._moved(sizes)
+        count = rotations(self.moved, device.profile.l2_bytes)
+        self.sets = [[random_array(t.dtype, s, case.span, seed)
+                      for t, s in zip(inputs, shapes, strict=False)] for seed in range(count)]
+        self.outputs = [cupy.empty(shapes[-1], numpy_dtype(output.dtype)) for _ in range(count)]
+
+    def _moved(self, sizes: list[int]) -> int:
+        """Return bytes read and written: what a slice or gather leaves out is not read."""
+        if any(op in self.case.text for op in ("SLICE(", "GATHER(")):
+            return 2 * sizes[-1]
+        return sum(sizes)
+
+    def check(self) -> float:
+        """Return the largest difference from the first peer, relative to the largest value."""
+        import cupy
+        import torch
+
+        feeds = dict(zip(self.graph.inputs, self.sets[0], strict=True))
+        found = self.executable.run(feeds, outputs={"y": self.outputs[0]})["y"].astype("f4")
+        peer = next(iter(self.case.peers.values()))
+        wanted = peer(*(torch.as_tensor(array, device="cuda") for array in self.sets[0]))
+        expected = cupy.asarray(wanted.float().contiguous())
+        scale = float(cupy.abs(expected).max())
+        return float(cupy.abs(found - expected.reshape(found.shape)).max()) / max(scale, 1e-30)
+
+    def candidates(self) -> dict[str, Candidate]:
+        """Return ge2, the peers and a copy of as many bytes."""
+        found = {"ge2": Candidate(self._ours(), self.moved)}
+        for name, call in self.case.peers.items():
+            launches = [self._peer(call, arrays) for arrays in self.sets]
+            found[name] = Candidate(launches, self.moved)
+        found["copy"] = Candidate(self._copies(), self.moved)
+        return found
+
+    def _ours(self) -> list[Enqueue]:
+        run = self.executable.run
+
+        def launch(feeds: dict[str, Any], y: Any) -> Enqueue:
+            return lambda stream: run(feeds, stream=stream, outputs={"y": y})
+
+        return [launch(dict(zip(self.graph.inputs, arrays, strict=True)), y)
+                for arrays, y in zip(self.sets, self.outputs, strict=True)]
+
+    @staticmethod
+    def _peer(call: Callable[..., Any], arrays: list[Any]) -> Enqueue:
+        import torch
+
+        tensors = [torch.as_tensor(a, device="cuda") for a in arrays]
+
+        def enqueue(stream: int) -> None:
+            with torch.cuda.stream(torch.cuda.ExternalStream(stream)):
+                call(*tensors)
+
+        return enqueue
+
+    def _copies(self) -> list[Enqueue]:
+        import cupy
+
+        half = self.moved // 2
+        pairs = [(cupy.zeros(half, "u1"), cupy.zeros(half, "u1")) for _ in self.sets]
+
+        def copy(source: Any, target: Any) -> Enqueue:
+            return lambda stream: self.device.copy(target.data.ptr, source.data.ptr, half, stream)
+
+        return [copy(*pair) for pair in pairs]
+
+
+def run_case(case: Case, device: CudaDevice) -> dict[str, Any]:
+    """Return microseconds per candidate, the share reached and what was launched."""
+    bench = Bench(case, device)
+    error = bench.check()
+    times = measure(bench.candidates(), cold=True, l2_bytes=device.profile.l2_bytes,
+                    rounds=ROUNDS)
+    median = {name: timing.median for name, timing in times.items()}
+    rivals = ([median["copy"]] if case.target == "copy"
+              else [median[name] for name in case.peers if name in median])
+    steps = bench.executable.plan().steps
+    return {
+        "us": median, "share": min(rivals) / median["ge2"], "goal": case.goal,
+        "of": case.target, "error": error,
+        "launches": sum(len(step.records) for step in steps),
+        "kernels": [step.choice.variant.id for step in steps if step.choice],
+        "spread": {name: timing.spread for name, timing in times.items()},
+        "tflops": case.flops / median["ge2"] / 1e6 if case.flops else None,
+    }
+
+
+def show(name: str, row: dict[str, Any]) -> None:
+    """Print one line."""
+    us = row["us"]
+    others = "  ".join(f"{key} {value:.1f}" for key, value in us.items() if key != "ge2")
+    mark = "ok  " if row["share"] >= row["goal"] else "LOW "
+    flops = f" {row['tflops']:.0f} TFLOP/s" if row["tflops"] else ""
+    click.echo(f"{mark}{name:44} {us['ge2']:8.1f} us  {row['share']:.2f} x {row['of']}{flops}  "
+               f"({others})  {row['launches']} launches  err {row['error']:.1e}")
+
+
+@click.command(help=__doc__)
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="folder of results")
+@click.option("--only", default="", help="comma list of groups")
+def main(out: Path, only: str) -> None:
+    """See the module."""
+    import cupy
+
+    device = cuda_device(default_index())
+    groups = cases()
+    for group in only.split(",") if only else groups:
+        figures: dict[str, Any] = {}
+        for case in groups[group]:
+            try:
+                figures[case.name] = run_case(case, device)
+                show(case.name, figures[case.name])
+            except Ge2Error as error:
+                click.echo(f"FAIL {case.name}: {error}")
+                figures[case.name] = {"failed": str(error)}
+            cupy.get_default_memory_pool().free_all_blocks()
+        write_results(out / f"operators_{group}.json", figures)
+
+
+if __name__ == "__main__":
+    main()
