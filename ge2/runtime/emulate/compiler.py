@@ -25,13 +25,17 @@ _KERNEL_FLAGS = (
     "-x", "c++", "-std=c++17", "-O1", "-g1", "-fPIC", "-w", "-fno-exceptions", "-fno-rtti",
     "-fno-strict-aliasing", "-fwrapv", "-ffp-contract=off", "-fno-omit-frame-pointer",
     "-fno-optimize-sibling-calls", "-fsanitize=thread,alignment,bounds,integer-divide-by-zero",
-    "-fsanitize-coverage=trace-pc",
 )
 # Without scalar replacement vector accesses stay whole, and padding is copied with its struct.
-_GCC_FLAGS = ("-fno-tree-sra", "--param", "tsan-distinguish-volatile=1", "--param",
-              "tsan-instrument-func-entry-exit=0")
-_CLANG_FLAGS = ("-mllvm", "-tsan-distinguish-volatile=1", "-mllvm",
-                "-tsan-instrument-func-entry-exit=0")
+_GCC_FLAGS = (
+    "-fsanitize-coverage=trace-pc", "-fno-tree-sra", "--param", "tsan-distinguish-volatile=1",
+    "--param", "tsan-instrument-func-entry-exit=0",
+)
+# Every basic block is counted, so that an endless loop is seen whatever it does.
+_CLANG_FLAGS = (
+    "-fsanitize-coverage=bb,no-prune,trace-pc", "-fno-finite-loops", "-mllvm",
+    "-tsan-distinguish-volatile=1", "-mllvm", "-tsan-instrument-func-entry-exit=0",
+)
 _PATTERN_FLAG = "-ftrivial-auto-var-init=pattern"
 _PTX_INCLUDE = re.compile(r'#\s*include\s*<(ge2/ptx/[\w./]+)>')
 _UNKNOWN = (
@@ -44,7 +48,25 @@ _UNKNOWN = (
 _INSTALL = ("install g++ (apt install g++, dnf install gcc-c++) or clang++, "
             "or name one in GE2_CXX")
 
+# clang copies structs by memcpy, which its instrumentation leaves to an interceptor.
 _ENTRY = """
+#ifdef __clang__
+#define GE2_OWN extern "C" __attribute__((visibility("hidden"), no_sanitize("thread")))
+extern "C" void ge2emu_copy(void* to, const void* from, unsigned long n, void* pc);
+extern "C" void ge2emu_fill(void* to, int value, unsigned long n, void* pc);
+GE2_OWN void* memcpy(void* to, const void* from, unsigned long n) {
+  ge2emu_copy(to, from, n, __builtin_return_address(0));
+  return to;
+}
+GE2_OWN void* memmove(void* to, const void* from, unsigned long n) {
+  ge2emu_copy(to, from, n, __builtin_return_address(0));
+  return to;
+}
+GE2_OWN void* memset(void* to, int value, unsigned long n) {
+  ge2emu_fill(to, value, n, __builtin_return_address(0));
+  return to;
+}
+#endif
 namespace {
 template <class A>
 __attribute__((no_sanitize("thread", "undefined"))) void call(void (*f)(A), const void* p) {
@@ -117,11 +139,19 @@ def _probe(path: str) -> Compiler:
         raise EnvironmentUnusable(f"{path} --version failed: {error}", hint=_INSTALL) from error
     version = done.stdout.splitlines()[0] if done.stdout else ""
     is_clang = "clang" in done.stdout
-    # An uninitialised local variable then gives the same absurd values in every run.
-    known = subprocess.run([path, _PATTERN_FLAG, "-x", "c++", "-E", os.devnull],
-                           capture_output=True, check=False).returncode == 0
     flags = _CLANG_FLAGS if is_clang else _GCC_FLAGS
-    return Compiler(path, version, is_clang, (*flags, _PATTERN_FLAG) if known else flags)
+    if not _knows(path, flags):
+        raise EnvironmentUnusable(f"{path} is too old for the emulate backend", found=version,
+                                  wanted="g++ 11 or clang++ 14, or newer", hint=_INSTALL)
+    # An uninitialised local variable then gives the same absurd values in every run.
+    extra = (_PATTERN_FLAG,) if _knows(path, (_PATTERN_FLAG,)) else ()
+    return Compiler(path, version, is_clang, (*flags, *extra))
+
+
+def _knows(path: str, flags: tuple[str, ...]) -> bool:
+    """Return whether a compiler takes these flags; it compiles nothing for that."""
+    command = [path, *flags, "-x", "c++", "-S", "-o", os.devnull, os.devnull]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 @cache

@@ -91,14 +91,22 @@ extern "C" void __tsan_init() {}
 extern "C" void __tsan_func_entry(void*) {}
 extern "C" void __tsan_func_exit() {}
 
+extern "C" void ge2emu_copy(void* to, const void* from, unsigned long n, void* pc) {
+  access(reinterpret_cast<addr_t>(from), n, kRead, pc);
+  access(reinterpret_cast<addr_t>(to), n, kWrite, pc);
+  __builtin_memmove(to, from, n);
+}
+extern "C" void ge2emu_fill(void* to, int value, unsigned long n, void* pc) {
+  access(reinterpret_cast<addr_t>(to), n, kWrite, pc);
+  __builtin_memset(to, value, n);
+}
 extern "C" void* __tsan_memcpy(void* to, const void* from, unsigned long n) {
-  access(reinterpret_cast<addr_t>(from), n, kRead, GE2_PC);
-  access(reinterpret_cast<addr_t>(to), n, kWrite, GE2_PC);
-  return __builtin_memcpy(to, from, n);
+  ge2emu_copy(to, from, n, GE2_PC);
+  return to;
 }
 extern "C" void* __tsan_memset(void* to, int value, unsigned long n) {
-  access(reinterpret_cast<addr_t>(to), n, kWrite, GE2_PC);
-  return __builtin_memset(to, value, n);
+  ge2emu_fill(to, value, n, GE2_PC);
+  return to;
 }
 
 extern "C" void __sanitizer_cov_trace_pc() {
