@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -99,13 +101,15 @@ def test_a_launch_that_the_driver_would_refuse_is_refused() -> None:
         bounded.run()
 
 
-def test_an_instruction_without_a_twin_is_named() -> None:
+def test_an_instruction_without_a_twin_is_named(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names the function, and no temporary folder is left behind."""
+    emulate.Memory()  # builds the runtime where it is kept
+    monkeypatch.setattr(emulate.compiler, "cache_folder", lambda: tmp_path)
     text = SHIFT.text.replace("__syncthreads();", "ge2::ptx::frobnicate(1);")
     with pytest.raises(CompileFailed, match="no host twin of frobnicate"):
         SHIFT.run(text)
-    folder = emulate.compiler.cache_folder()
-    assert not list(folder.glob("tmp-*"))
+    assert not list(tmp_path.glob("tmp-*"))
 
 
 def test_no_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
