@@ -91,7 +91,7 @@ class KernelSpecError(Ge2Error, ValueError):
 
 
 class NoKernelError(Ge2Error, LookupError):
-    """No kernel can serve a problem; lists every candidate with the guard that refused it."""
+    """No kernel has this name, or none can serve a problem: lists every candidate's refusal."""
 
     exit_code = 5
 

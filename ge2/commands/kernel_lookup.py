@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import Invalid, KernelSpecError, NoKernelError
+from ..errors import Invalid, NoKernelError, Unsupported
 
 if TYPE_CHECKING:
     from ..compiler.kernels.metadata import KernelInfo, Variant
@@ -16,7 +16,19 @@ if TYPE_CHECKING:
 
 DEFAULT_ARCH = "sm_90a"
 
+
+def _known_arch(_context: click.Context, _option: click.Parameter, arch: str) -> str:
+    from ..evidence.device import profile_for
+
+    try:
+        profile_for(arch)
+    except Unsupported as error:
+        raise click.BadParameter(str(error)) from None
+    return arch
+
+
 arch_option = click.option("--arch", default=DEFAULT_ARCH, show_default=True, metavar="SM",
+                           callback=_known_arch,
                            help="Architecture to bind and compile for; no GPU is needed.")
 
 
@@ -53,7 +65,7 @@ def choose_example(variants: Iterable[Variant], arch: str, number: int) -> tuple
 
     Raises:
         Invalid: there is no example of that number.
-        KernelSpecError: no variant serves an example there.
+        NoKernelError: no variant serves an example there.
     """
     tried = ""
     for variant in variants:
@@ -64,8 +76,13 @@ def choose_example(variants: Iterable[Variant], arch: str, number: int) -> tuple
                           wanted=f"0 to {len(problems) - 1}")
         if problems:
             return variant, problems[number]
-    raise KernelSpecError(f"{tried} serves no example problem on {arch}",
-                          hint="ge2 kernels show NAME lists its architectures and guards")
+    raise no_example(tried, arch)
+
+
+def no_example(name: str, arch: str) -> NoKernelError:
+    """Return the error for a kernel that serves none of its examples on an architecture."""
+    return NoKernelError(f"{name} serves no example problem on {arch}",
+                         hint="ge2 kernels show NAME lists its architectures and guards")
 
 
 def sources_of(variant: Variant, problem: Problem, arch: str) -> list[KernelSource]:

@@ -18,6 +18,7 @@ from .kernel_lookup import (
     describe,
     find_kernel,
     fitting_problems,
+    no_example,
     sources_of,
 )
 from .output import Report, bad, good, report_options
@@ -55,8 +56,7 @@ def emulate(name: str, arch: str, shape: str | None, seed: int, all_variants: bo
         if tested and not all_variants:
             break
     if not results:
-        raise Invalid(f"{name} serves no example problem on {arch}",
-                      hint="Try another --arch or --shape")
+        raise no_example(name, arch)
     failed = sum(1 for r in results if not r["ok"])
     word = bad(f"{failed} fail") if failed else good("all right")
     report.line(f"{len(results)} problems, {len(tested)} variants: {word}")

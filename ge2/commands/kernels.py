@@ -14,6 +14,7 @@ from .kernel_lookup import (
     describe,
     find_kernel,
     fitting_problems,
+    no_example,
     sources_of,
 )
 from .kernel_tools import bench, diff, emulate, new, profile
@@ -132,6 +133,7 @@ def compile_(names: tuple[str, ...], arch: str, everything: bool, all_variants: 
     wanted = names or tuple(k.name for k in registry.all_kernels() if k.runs_on(arch))
     sources: dict[KernelSource, str] = {}
     for name in wanted:
+        found = len(sources)
         for variant in find_kernel(name)[1]:
             known = len(sources)
             for problem in fitting_problems(variant, arch):
@@ -139,6 +141,8 @@ def compile_(names: tuple[str, ...], arch: str, everything: bool, all_variants: 
                     sources.setdefault(item, variant.id)
             if everything and not all_variants and len(sources) > known:
                 break
+        if len(sources) == found:
+            raise no_example(name, arch)
     report.message(f"compiling {len(sources)} sources for {arch} ...")
     start = time.perf_counter()
     outcomes = jit.try_compile(sources, arch)

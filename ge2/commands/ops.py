@@ -13,9 +13,13 @@ from .output import Report, report_options
 def ops(name: str | None, json_target: str | None, quiet: bool, verbose: bool) -> None:
     """List the operators, or show one: inputs, attributes, properties."""
     from ..compiler import opdefs
+    from ..errors import near_matches
     from ..model.builder import attr_text
 
     report = Report(json_target, quiet=quiet, verbose=verbose)
+    if name is not None and name.upper() not in opdefs.OPS:
+        raise click.BadParameter(f"no operator {name!r}. {near_matches(name.upper(), opdefs.OPS)}",
+                                 param_hint="NAME")
     if name is not None:
         definition = opdefs.get(name.upper())
         report.data = _as_dict(definition)

@@ -145,6 +145,8 @@ def open_model(path: str, backend: str | None, device: int | None, report: Repor
     choice = choose_backend(backend)
     if choice.note:
         report.message(f"ge2: {choice.note}")
+    if device is not None and choice.name != "cuda":
+        report.message(f"ge2: the {choice.name} backend has no devices: --device is not used")
     if choice.name == "cuda":
         count, why = cuda_device_count()
         if not count:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..errors import DtypeMismatch, MissingInput, ShapeMismatch, StrideMismatch
+from ..compiler.ir.expr import ExprBundle
+from ..compiler.ir.row import RowOp
+from ..errors import DtypeMismatch, Invalid, MissingInput, ShapeMismatch, StrideMismatch
 from ..problem import Problem, TensorSpec
 from .schemas import KernelOp, kernel_op
 
@@ -17,7 +19,7 @@ def check_problem(problem: Problem) -> None:
     """Check presence, ranks, shapes and output strides of a problem.
 
     Raises:
-        MissingInput, ShapeMismatch, DtypeMismatch, StrideMismatch.
+        MissingInput, ShapeMismatch, DtypeMismatch, StrideMismatch, Invalid.
     """
     op = kernel_op(problem.op_type)
     for slot, spec in enumerate(problem.inputs):
@@ -26,9 +28,7 @@ def check_problem(problem: Problem) -> None:
                                argument=op.input_name(slot), found="rank -1")
     for index, output in enumerate(problem.outputs):
         _check_output_strides(output, f"output {index}")
-    check = _CHECKS.get(op.name)
-    if check is not None:
-        check(problem, op)
+    _CHECKS[op.name](problem, op)
 
 
 def check_pointers(problem: Problem, pointers: Sequence[int]) -> None:
@@ -81,10 +81,15 @@ def _elementwise(problem: Problem, op: KernelOp) -> None:
             _require(operand.shape == shape, op.input_name(slot), operand,
                      f"{shape}, expanded by stride 0")
     bundle = problem.attr_map["expr"]
-    n_inputs = getattr(bundle, "n_inputs", len(problem.inputs))
-    if n_inputs > len(problem.inputs):
+    if not isinstance(bundle, ExprBundle):
+        raise Invalid("ELEMENTWISE needs an expression", argument="expr", found=bundle,
+                      wanted="the id of an ExprBundle")
+    if bundle.n_inputs > len(problem.inputs):
         raise MissingInput("the expression reads more inputs than there are", argument="expr",
-                           found=len(problem.inputs), wanted=n_inputs)
+                           found=len(problem.inputs), wanted=bundle.n_inputs)
+    if len(bundle.outputs) != len(problem.outputs):
+        raise Invalid("the expression has another number of results", argument="n",
+                      found=f"{len(problem.outputs)} outputs", wanted=len(bundle.outputs))
 
 
 def _gemm(problem: Problem, op: KernelOp) -> None:
@@ -115,20 +120,27 @@ def _matrix(spec: TensorSpec, transposed: bool) -> tuple[int, int]:
 def _row(problem: Problem, op: KernelOp) -> None:
     x = problem.inputs[0]
     assert x is not None
+    if not isinstance(problem.attr_map["row"], RowOp):
+        raise Invalid("ROW needs a row operator", argument="row", found=problem.attr_map["row"],
+                      wanted="the id of a RowOp")
     _require(len(x.shape) >= 1, "x", x, "[*rows, n]")
     for index, y in enumerate(problem.outputs):
         _require(y.shape in (x.shape, x.shape[:-1]), f"output {index}", y,
                  f"{x.shape} or {x.shape[:-1]}")
     for slot, spec in enumerate(problem.inputs[1:], start=1):
         if spec is not None:
-            _require(spec.shape == x.shape, op.input_name(slot), spec,
-                     f"{x.shape}, expanded by stride 0")
+            _require(_broadcasts(spec.shape, x.shape), op.input_name(slot), spec,
+                     f"a shape that broadcasts to {x.shape}")
+
+
+def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    pairs = zip(reversed(shape), reversed(target), strict=False)
+    return len(shape) <= len(target) and all(have in (1, want) for have, want in pairs)
 
 
 def _concat(problem: Problem, op: KernelOp) -> None:
     y = problem.outputs[0]
-    axis = problem.attr_map["axis"]
-    assert isinstance(axis, int)
+    axis = _axis(problem, len(y.shape))
     total = 0
     for slot, spec in enumerate(problem.inputs):
         assert spec is not None
@@ -137,20 +149,34 @@ def _concat(problem: Problem, op: KernelOp) -> None:
             wanted[axis] = spec.shape[axis]
             total += spec.shape[axis]
         _require(spec.shape == tuple(wanted), op.input_name(slot), spec, tuple(wanted))
-        if spec.dtype != y.dtype:
-            raise DtypeMismatch("CONCAT does not convert", argument=op.input_name(slot),
-                                found=spec.dtype, wanted=y.dtype)
+        _same_dtype(problem, op.input_name(slot), spec)
     _require(total == y.shape[axis], "output 0", y, f"extent {total} along axis {axis}")
+
+
+def _axis(problem: Problem, rank: int) -> int:
+    axis = problem.attr_map["axis"]
+    assert isinstance(axis, int)
+    if not 0 <= axis < rank:
+        raise Invalid("there is no such axis", argument="axis", found=axis,
+                      wanted=f"0 to {rank - 1}")
+    return axis
+
+
+def _same_dtype(problem: Problem, name: str, spec: TensorSpec) -> None:
+    wanted = problem.outputs[0].dtype
+    if spec.dtype != wanted:
+        raise DtypeMismatch(f"{problem.op_type} does not convert", argument=name,
+                            found=spec.dtype, wanted=wanted)
 
 
 def _gather(problem: Problem, _op: KernelOp) -> None:
     x, indices = problem.inputs
     assert x is not None and indices is not None
-    axis = problem.attr_map["axis"]
-    assert isinstance(axis, int)
+    axis = _axis(problem, len(x.shape))
     y = problem.outputs[0]
     wanted = x.shape[:axis] + indices.shape + x.shape[axis + 1:]
     _require(y.shape == wanted, "output 0", y, wanted)
+    _same_dtype(problem, "x", x)
     if indices.dtype not in ("i32", "i64"):
         raise DtypeMismatch("GATHER takes integer indices", argument="indices",
                             found=indices.dtype, wanted="i32 or i64")
@@ -158,17 +184,62 @@ def _gather(problem: Problem, _op: KernelOp) -> None:
 
 def _conv(problem: Problem, _op: KernelOp) -> None:
     x, w = problem.inputs[:2]
+    bias, residual = (*problem.inputs[2:], None, None)[:2]
     y = problem.outputs[0]
     assert x is not None and w is not None
     for name, spec in (("x", x), ("w", w), ("output 0", y)):
         _require(len(spec.shape) == 4, name, spec, "4 axes")
-    residual = problem.inputs[3] if len(problem.inputs) > 3 else None
     if residual is not None:
         _require(residual.shape == y.shape, "residual", residual, y.shape)
     group = problem.attr_map["group"]
     assert isinstance(group, int)
+    channels = w.shape[0]
+    if group < 1 or channels % group:
+        raise Invalid("the groups do not divide the output channels", argument="group",
+                      found=group, wanted=f"a divisor of {channels}")
     _require(w.shape[1] * group == x.shape[1], "w", w, f"{x.shape[1]} // {group} input channels")
-    _require(y.shape[:2] == (x.shape[0], w.shape[0]), "output 0", y, (x.shape[0], w.shape[0]))
+    if bias is not None:
+        _require(bias.shape == (channels,), "bias", bias, (channels,))
+    wanted = (x.shape[0], channels, *_window_extents(problem, x, w.shape[2:]))
+    _require(y.shape == wanted, "output 0", y, wanted)
+
+
+def _pool(problem: Problem, _op: KernelOp) -> None:
+    x, y = problem.inputs[0], problem.outputs[0]
+    assert x is not None
+    _require(len(x.shape) == 4, "x", x, "4 axes")
+    _same_dtype(problem, "x", x)
+    kernel = _ints(problem, "kernel_shape", 2, least=1)
+    extents = _window_extents(problem, x, kernel)
+    # In ceil mode a last window may hang over the end.
+    fits = len(y.shape) == 4 and all(
+        extent <= given <= extent + 1
+        for extent, given in zip(extents, y.shape[2:], strict=True))
+    _require(fits and y.shape[:2] == x.shape[:2], "output 0", y, (*x.shape[:2], *extents))
+
+
+def _window_extents(problem: Problem, x: TensorSpec, kernel: tuple[int, ...]) -> list[int]:
+    """Return how many whole windows fit along the last two axes of x, padding included."""
+    strides = _ints(problem, "strides", 2, least=1)
+    dilations = _ints(problem, "dilations", 2, least=1)
+    pads = _ints(problem, "pads", 4, least=0)
+    return [max(0, (x.shape[2 + i] + pads[i] + pads[2 + i] - (kernel[i] - 1) * dilations[i] - 1)
+                // strides[i] + 1) for i in range(2)]
+
+
+def _ints(problem: Problem, name: str, count: int, *, least: int) -> tuple[int, ...]:
+    values = problem.attr_map[name]
+    assert isinstance(values, tuple)
+    if len(values) != count or min(values) < least:
+        raise Invalid(f"bad {name} of {problem.op_type}", argument=name, found=values,
+                      wanted=f"{count} numbers of at least {least}")
+    return values
+
+
+def _normalize_sum(problem: Problem, _op: KernelOp) -> None:
+    x, y = problem.inputs[0], problem.outputs[0]
+    assert x is not None
+    _require(y.shape == x.shape, "output 0", y, x.shape)
 
 
 _CHECKS: dict[str, Callable[[Problem, KernelOp], None]] = {
@@ -178,4 +249,6 @@ _CHECKS: dict[str, Callable[[Problem, KernelOp], None]] = {
     "CONCAT": _concat,
     "GATHER": _gather,
     "CONV2D": _conv,
+    "POOL2D": _pool,
+    "LAB_NORMALIZE_SUM": _normalize_sum,
 }

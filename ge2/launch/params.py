@@ -86,16 +86,17 @@ def _encode_attr(attrs: Any, spec: AttrSpec, value: Any) -> None:
         attrs[spec.name] = value
 
 
-def check_header(address: int, n_buffers: int) -> tuple[int, int, int]:
-    """Return (block size, inputs, outputs) of the block at address.
+def check_header(address: int, op_type: str, n_buffers: int) -> tuple[np.dtype[Any], int, int]:
+    """Return (layout, inputs, outputs) of the block at address, of which only the header is read.
 
     Args:
         address: host address of the params block.
+        op_type: kernel-level operator of the launcher.
         n_buffers: buffers of the call, the block itself not counted.
 
     Raises:
         ApiVersionMismatch: the block speaks another contract version.
-        Invalid: no block, or one for another number of buffers.
+        Invalid: no block, or one for another number of buffers or another operator.
     """
     if address <= 0:
         raise Invalid("the call needs a params block", argument="params", found="a null address",
@@ -108,7 +109,15 @@ def check_header(address: int, n_buffers: int) -> tuple[int, int, int]:
     if n_in + n_out != n_buffers:
         raise Invalid("the params block describes another number of buffers", argument="n",
                       found=f"{n_buffers} buffers", wanted=f"{n_in} inputs + {n_out} outputs")
-    return size, n_in, n_out
+    op = kernel_op(op_type)
+    if not op.accepts_inputs(n_in) or not 1 <= n_out <= op.max_outputs:
+        raise Invalid(f"{op_type} takes other buffers", argument="n",
+                      found=f"{n_in} inputs and {n_out} outputs", wanted=", ".join(op.inputs))
+    dtype = params_dtype(op.attrs, n_buffers)
+    if size != dtype.itemsize:
+        raise Invalid(f"the params block of {op_type} has a wrong size",
+                      argument="params.struct_size", found=size, wanted=dtype.itemsize)
+    return dtype, n_in, n_out
 
 
 def decode_params(address: int, op_type: str, n_buffers: int,
@@ -128,14 +137,7 @@ def decode_params(address: int, op_type: str, n_buffers: int,
         ApiVersionMismatch, Invalid, DtypeMismatch: the block is not one of this operator.
     """
     op = kernel_op(op_type)
-    size, n_in, n_out = check_header(address, n_buffers)
-    if not op.accepts_inputs(n_in) or not 1 <= n_out <= op.max_outputs:
-        raise Invalid(f"{op_type} takes other buffers", argument="n",
-                      found=f"{n_in} inputs and {n_out} outputs", wanted=", ".join(op.inputs))
-    dtype = params_dtype(op.attrs, n_in + n_out)
-    if size != dtype.itemsize:
-        raise Invalid(f"the params block of {op_type} has a wrong size",
-                      argument="params.struct_size", found=size, wanted=dtype.itemsize)
+    dtype, n_in, n_out = check_header(address, op_type, n_buffers)
     block = _read(address, dtype)
     aligns = aligns or (16,) * (n_in + n_out)
     specs = [_decode_tensor(block["tensors"][slot], slot, op, n_in, aligns[slot])

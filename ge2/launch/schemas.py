@@ -50,9 +50,9 @@ class KernelOp:
 
 
 _WINDOW = (
-    AttrSpec("strides", "ints", doc="step along height and width"),
-    AttrSpec("pads", "ints", doc="begins of all axes, then ends"),
-    AttrSpec("dilations", "ints", doc="gap between window elements"),
+    AttrSpec("strides", "ints", (1, 1), doc="step along height and width"),
+    AttrSpec("pads", "ints", (0, 0, 0, 0), doc="begins of all axes, then ends"),
+    AttrSpec("dilations", "ints", (1, 1), doc="gap between window elements"),
 )
 _ACT = (
     AttrSpec("act", "str", "none", _ACTS, "activation code"),

@@ -166,17 +166,18 @@ class GraphBuilder:
     def output(self, name: str, value: Value) -> None:
         """Make a value an output under a name of its own.
 
+        An input, a weight or another output keeps its name; the new output is a copy of it.
+
         Raises:
-            GraphError: the name is taken, or the value is already an output.
+            GraphError: the name is taken.
         """
         self._check_own(value)
-        if value.name in self.graph.outputs:
-            raise GraphError(f"{value.name!r} is already an output")
+        if value.name == name and name in self.graph.outputs:
+            raise GraphError(f"{name!r} is already an output")
         if value.name != name:
-            if value.name in self.graph.inputs or value.name in self.graph.constants:
-                raise GraphError(f"output {name!r} would be the input or weight {value.name!r}",
-                                 hint="Put an operator between them, for example identity")
             self._check_name(name)
+            if value.name in (*self.graph.inputs, *self.graph.constants, *self.graph.outputs):
+                value = self.apply_one("IDENTITY", value)
             self._rename(value.name, name)
         self.graph.outputs.append(name)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .. import config
 from ..compiler.plan import Plan, Step
-from ..errors import Ge2Error, LaunchFailed
+from ..errors import Ge2Error
 from .cuda_graph import KernelGraph
 from .device import Device, EmulatedUnit, Unit
 from .lease import Lease, LeasePool, make_lease
@@ -98,11 +98,9 @@ class BoundPlan:
                     self.device.synchronize(stream)
                 if observer is not None:
                     observer(step, unit, stream)
-            except LaunchFailed as error:
-                raise LaunchFailed(f"node {step.node.name!r} ({step.node.op}), kernel "
-                                   f"{unit.record.kernel.entry}: {error}") from error
             except Ge2Error as error:
-                error.add_note(f"in node {step.node.name!r} ({step.node.op})")
+                error.args = (f"node {step.node.name!r} ({step.node.op}), kernel "
+                              f"{unit.record.kernel.entry}: {error}",)
                 raise
 
     def _ranges(self, lease: Lease, step: Step) -> Sequence[tuple[int, int]]:

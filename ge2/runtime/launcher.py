@@ -75,25 +75,25 @@ class _ThreadState:
     calls: OrderedDict[Any, _Call] = field(default_factory=OrderedDict)
     views: dict[int, tuple[memoryview, bytes, memoryview]] = field(default_factory=dict)
 
-    def read(self, address: int, n_buffers: int) -> bytes:
+    def read(self, address: int, op_type: str, n_buffers: int) -> bytes:
         """Return the params block at an address.
 
         Views of addresses seen before save the ctypes call; the header is compared each time, so
         that no more is read than the block that is there now says it has.
 
         Raises:
-            Invalid, ApiVersionMismatch: there is no block for n_buffers buffers.
+            Invalid, ApiVersionMismatch: there is no block of the operator for n_buffers buffers.
         """
         known = self.views.get(address)
         if known is not None and known[0].tobytes() == known[1]:
             counts = _HEADER.unpack(known[1])
             if counts[2] + counts[3] == n_buffers:
                 return known[2].tobytes()
-        size, _, _ = check_header(address, n_buffers)
+        layout, _, _ = check_header(address, op_type, n_buffers)
         if len(self.views) >= POINTERS_KEPT:
             self.views.clear()
         header = memoryview((ctypes.c_char * HEADER_BYTES).from_address(address)).cast("B")
-        body = memoryview((ctypes.c_char * size).from_address(address)).cast("B")
+        body = memoryview((ctypes.c_char * layout.itemsize).from_address(address)).cast("B")
         self.views[address] = (header, header.tobytes(), body)
         return body.tobytes()
 
@@ -132,7 +132,7 @@ class PlainLauncher:
             device, inside = _current_device()
         state = self._state()
         address = bufs[-1]
-        block = state.read(address, n - 1)
+        block = state.read(address, self.kernel.op_type, n - 1)
         aligns = _aligns(bufs, n)
         key = (block[:-_TRAILER.size], aligns, device.index, registry.generation())
         calls = state.calls

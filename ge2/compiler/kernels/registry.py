@@ -16,7 +16,7 @@ from threading import RLock
 from typing import Any
 
 from ... import config, paths
-from ...errors import KernelSpecError, near_matches
+from ...errors import KernelSpecError, NoKernelError, near_matches
 from . import source
 from .metadata import KernelInfo, Variant
 from .metadata_parse import Where, build, parse_block
@@ -55,11 +55,11 @@ def get(name: str) -> KernelInfo:
     """Return a kernel by its launch-table name.
 
     Raises:
-        KernelSpecError: there is none; names near matches.
+        NoKernelError: there is none; names near matches.
     """
     kernels = _kernels()
     if name not in kernels:
-        raise KernelSpecError(f"no kernel is named {name!r}", hint=near_matches(name, kernels))
+        raise NoKernelError(f"no kernel is named {name!r}", hint=near_matches(name, kernels))
     return kernels[name]
 
 
@@ -72,12 +72,12 @@ def variant(variant_id: str) -> Variant:
     """Return the variant with this id ("gemm/gemm_bias_act_f32_tiled[BM=64,BN=64]").
 
     Raises:
-        KernelSpecError: there is none; names near matches.
+        NoKernelError: there is none; names near matches.
     """
     name = variant_id.split("[")[0].rsplit("/", 1)[-1]
     known = {v.id: v for v in get(name).variants}
     if variant_id not in known:
-        raise KernelSpecError(f"no variant is named {variant_id!r}",
+        raise NoKernelError(f"no variant is named {variant_id!r}",
                               hint=near_matches(variant_id, known))
     return known[variant_id]
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ... import launch_table
 from ...compiler.kernels import source as sources_of
 from ...contract import DTYPES, numpy_dtype
 from ...errors import NoKernelError, ShapeMismatch
 from ...evidence.device import PROFILES, DeviceProfile, profile_for
 from ...launch.record import SEMAPHORES, WORKSPACE, LaunchRecord
-from ...launch.rule import LAUNCH_RULES
 from ...problem import Problem, TensorSpec
 from .launcher import DEFAULT_STEP_LIMIT, fill_args, launch
 from .memory import Buffer, Memory
@@ -73,7 +73,7 @@ def run_problem(kernel: Variant | str, problem: Problem, arrays: Sequence[Array 
         NoKernelError: no such kernel, or no variant serves the problem.
     """
     variant, profile = _resolve(kernel, problem, device)
-    records = LAUNCH_RULES[variant.kernel.launch].bind(problem, variant, profile)
+    records = launch_table.bind(problem, variant, profile)
     edit = edit or Edit()
     records = [edit.record(record) for record in records]
     memory = Memory()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...errors import Ge2Error
+from ...errors import LaunchFailed
 from .compiler import NATIVE
 
 
@@ -113,7 +113,7 @@ class Report:
         return sum(site.conflicts for site in self.banks)
 
 
-class EmulationError(Ge2Error, RuntimeError):
+class EmulationError(LaunchFailed):
     """A detector saw a fault; the message lists every finding.
 
     Attributes:

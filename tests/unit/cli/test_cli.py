@@ -131,8 +131,11 @@ def test_inputs_and_outputs(ge2: Any, tmp_path: Path) -> None:
     (("run",), 2, "Missing argument 'MODEL'"),
     (("rnu",), 2, "did you mean run?"),
     (("check", EXAMPLE, "no.json"), 3, "no.json does not exist"),
-    (("ops", "softmx"), 3, "did you mean SOFTMAX"),
-    (("kernels", "show", "nothing"), 1, "nothing"),
+    (("kernels", "show", "nothing"), 5, "nothing"),
+    (("kernels", "compile", "nothing"), 5, "nothing"),
+    (("kernels", "compile", "row_warp", "--arch", "sm_9"), 2, "sm_75 or newer"),
+    (("kernels", "compile", "gemm_bias_act_wgmma", "--arch", "sm_80"), 5, "no example problem"),
+    (("ops", "softmx"), 2, "did you mean SOFTMAX"),
     (("cache", "prune", "--older-than", "old"), 2, "'old' is not an age"),
 ])
 def test_mistakes(ge2: Any, args: tuple[str, ...], code: int, wanted: str) -> None:
@@ -146,6 +149,12 @@ def test_no_gpu_exits_with_4(ge2: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     result = ge2("run", EXAMPLE, "--backend", "cuda")
     assert result.code == 4
     assert result.err.startswith("ge2: no CUDA device: no driver here")
+
+
+def test_device_without_a_gpu_says_that_it_is_not_used(ge2: Any) -> None:
+    result = ge2("run", EXAMPLE, *CPU, "--device", "3")
+    assert result.code == 0
+    assert "the cpu backend has no devices: --device is not used" in result.err
 
 
 def test_gpu_without_cupy_falls_back(ge2: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,13 +67,28 @@ def test_mistakes() -> None:
         g.softmax(x, axes=1)
     with pytest.raises(GraphError, match="belongs to another graph"):
         GraphBuilder().relu(x)
-    with pytest.raises(GraphError, match="would be the input or weight"):
-        g.output("y", x)
     with pytest.raises(GraphError, match="no output"):
         g.save("never-written")
     g.relu(x, name="r")
     with pytest.raises(GraphError, match="node name 'r' is already used"):
         g.relu(x, name="r")
+
+
+def test_inputs_weights_and_outputs_may_be_outputs_again() -> None:
+    g = GraphBuilder()
+    x = g.input("x", "f32", ["n"])
+    w = g.weight("w", np.arange(2, dtype="f4"))
+    y = g.exp(x)
+    g.output("y", y)
+    g.output("x", x)
+    for name, value in (("x2", x), ("w2", w), ("y2", y)):
+        g.output(name, value)
+    given = np.array([0.0, 1.0, 2.0], "f4")
+    result = g.model(backend="cpu")(given)
+    for name, wanted in (("x", given), ("x2", given), ("w2", [0, 1]), ("y2", result["y"])):
+        np.testing.assert_array_equal(result[name], wanted)
+    with pytest.raises(GraphError, match="'y' is already an output"):
+        g.output("y", y)
 
 
 def test_output_keeps_earlier_uses() -> None:

@@ -12,6 +12,7 @@ from ge2.compiler.ir.expr import ExprBundle, input
 from ge2.contract import STATUS_EXCEPTIONS, Status
 from ge2.errors import CompileFailed, LaunchFailed, OutOfMemory
 from ge2.launch.params import encode_params
+from ge2.launch.schemas import kernel_op
 from ge2.problem import Problem, TensorSpec
 
 from .fake_device import FakeDevice
@@ -88,6 +89,8 @@ def _with(change: str) -> tuple[FakeDevice, np.ndarray]:
     match change:
         case "version":
             block["header"]["api_version"] = 99
+        case "size":
+            block["header"]["struct_size"] = 2**31
         case "dtype":
             block["tensors"][1]["dtype"] = 42
         case "absent":
@@ -109,6 +112,7 @@ def _with(change: str) -> tuple[FakeDevice, np.ndarray]:
 
 @pytest.mark.parametrize(("change", "status"), [
     ("version", Status.API_VERSION),
+    ("size", Status.INVALID),
     ("dtype", Status.DTYPE_MISMATCH),
     ("absent", Status.MISSING_INPUT),
     ("foreign", Status.DEVICE_MISMATCH),
@@ -268,3 +272,48 @@ def test_scratch_comes_from_the_block_or_from_the_stream_s_pool() -> None:
     assert (0x8000000).to_bytes(8, "little") in first_args()
     assert _call(device, problem, (X, OUT), "lab_normalize_sum", workspace=0x7000000,
                  workspace_size=1, semaphores=0x8000000) == Status.INVALID
+
+
+def _dense(*shape: int, dtype: str = "f32") -> TensorSpec:
+    return TensorSpec.dense(dtype, shape)
+
+
+def _of(op_type: str, inputs: tuple[TensorSpec, ...], out: TensorSpec, **attrs: object) -> Problem:
+    given = {a.name: a.default for a in kernel_op(op_type).attrs} | attrs
+    return Problem(op_type, inputs, (out,), tuple(sorted(given.items())))
+
+
+IMAGE, FILTERS, RESULT = _dense(1, 4, 5, 5), _dense(2, 4, 3, 3), _dense(1, 2, 3, 3)
+TABLE, PAIR = _dense(2, 3), _dense(2, dtype="i32")
+
+
+@pytest.mark.parametrize(("name", "problem", "status", "argument"), [
+    ("conv2d_direct", _of("CONV2D", (IMAGE, FILTERS), RESULT), Status.OK, ""),
+    ("conv2d_direct", _of("CONV2D", (IMAGE, FILTERS), _dense(1, 2, 9, 9)),
+     Status.SHAPE_MISMATCH, "output 0"),
+    ("conv2d_direct", _of("CONV2D", (IMAGE, FILTERS, _dense(1)), RESULT),
+     Status.SHAPE_MISMATCH, "bias"),
+    ("conv2d_direct", _of("CONV2D", (IMAGE, FILTERS), RESULT, group=0), Status.INVALID, "group"),
+    ("conv2d_direct", _of("CONV2D", (IMAGE, FILTERS), RESULT, strides=(0, 1)),
+     Status.INVALID, "strides"),
+    ("conv2d_direct", _of("CONV2D", (IMAGE, FILTERS), RESULT, pads=(1,)), Status.INVALID, "pads"),
+    ("pool2d", _of("POOL2D", (IMAGE,), _dense(1, 4, 3, 3), kernel_shape=(3, 3)), Status.OK, ""),
+    ("pool2d", _of("POOL2D", (IMAGE,), IMAGE, kernel_shape=(3, 3)),
+     Status.SHAPE_MISMATCH, "output 0"),
+    ("pool2d", _of("POOL2D", (IMAGE,), RESULT, kernel_shape=()), Status.INVALID, "kernel_shape"),
+    ("concat_copy", _of("CONCAT", (TABLE, TABLE), _dense(4, 3), axis=2), Status.INVALID, "axis"),
+    ("gather", _of("GATHER", (TABLE, PAIR), TABLE, axis=-1), Status.INVALID, "axis"),
+    ("gather", _of("GATHER", (TABLE, PAIR), _dense(2, 3, dtype="f16"), axis=0),
+     Status.DTYPE_MISMATCH, "x"),
+    ("elementwise_vec", _of("ELEMENTWISE", (TABLE,), TABLE, expr=None), Status.INVALID, "expr"),
+    ("row_warp", _of("ROW", (TABLE,), TABLE, row=None), Status.INVALID, "row"),
+    ("row_warp", _of("ROW", (TABLE,), TABLE, row=ADD), Status.INVALID, "row"),
+    ("lab_normalize_sum", _of("LAB_NORMALIZE_SUM", (TABLE,), IMAGE),
+     Status.SHAPE_MISMATCH, "output 0"),
+])
+def test_what_a_kernel_would_read_or_write_out_of_bounds_is_refused(
+        name: str, problem: Problem, status: Status, argument: str) -> None:
+    bufs = tuple(0x10000 * (i + 1) for i in range(len(problem.tensors)))
+    assert _call(FakeDevice(), problem, bufs, name) == status
+    error = table.last_error()
+    assert (error.argument if error else "") == argument
