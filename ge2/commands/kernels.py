@@ -130,7 +130,8 @@ def compile_(names: tuple[str, ...], arch: str, everything: bool, all_variants: 
     report = Report(json_target, quiet=quiet, verbose=verbose)
     if bool(names) == everything:
         raise click.UsageError("name kernels, or give --all")
-    wanted = names or tuple(k.name for k in registry.all_kernels() if k.runs_on(arch))
+    wanted = dict.fromkeys(
+        names or (k.name for k in registry.all_kernels() if k.runs_on(arch)))
     sources: dict[KernelSource, str] = {}
     for name in wanted:
         found = len(sources)
