@@ -178,8 +178,8 @@ def new(name: str, op_type: str, folder: str, json_target: str | None, quiet: bo
     for path in (template, test):
         if path.exists():
             raise click.BadParameter(f"{path} exists", param_hint="--dir")
-    # The name and the entry, not headers and functions of the same name.
-    renamed = re.sub(rf"(?<![\w/:]){model}\b(?!\.cuh)", name, texts[model])
+    # The name and the entry, not headers, functions and guards of the same name.
+    renamed = re.sub(rf'(?<![\w/:])(?<!custom = "){model}\b(?!\.cuh)', name, texts[model])
     template.write_text(renamed, encoding="utf-8")
     test.write_text(_TEST.format(name=name), encoding="utf-8")
     report.line(f"wrote {template} (a copy of {model}) and {test}")
