@@ -161,7 +161,8 @@ def new(name: str, op_type: str, folder: str, json_target: str | None, quiet: bo
     from ..errors import near_matches
 
     report = Report(json_target, quiet=quiet, verbose=verbose)
-    known = sorted({k.op_type for k in registry.all_kernels()})
+    single = [k for k in registry.all_kernels() if k.entries == (k.name,)]
+    known = sorted({k.op_type for k in single})
     if op_type.upper() not in known:
         raise click.BadParameter(f"no kernels for {op_type!r}; {near_matches(op_type, known)} "
                                  f"there are {', '.join(known)}", param_hint="--op")
@@ -170,7 +171,7 @@ def new(name: str, op_type: str, folder: str, json_target: str | None, quiet: bo
     if any(k.name == name for k in registry.all_kernels()):
         raise click.BadParameter(f"there is a kernel {name!r}", param_hint="NAME")
     texts = {k.name: source.template_path(k.template).read_text("utf-8")
-             for k in registry.kernels_for(op_type.upper()) if k.entries == (k.name,)}
+             for k in single if k.op_type == op_type.upper()}
     model = min(texts, key=lambda key: len(texts[key]))
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
@@ -179,7 +180,8 @@ def new(name: str, op_type: str, folder: str, json_target: str | None, quiet: bo
         if path.exists():
             raise click.BadParameter(f"{path} exists", param_hint="--dir")
     # The name and the entry, not headers, functions and guards of the same name.
-    renamed = re.sub(rf'(?<![\w/:])(?<!custom = "){model}\b(?!\.cuh)', name, texts[model])
+    renamed = re.sub(rf'(?<=^name = "){model}(?=")|(?<![\w/:]){model}(?=\()', name, texts[model],
+                     flags=re.MULTILINE)
     template.write_text(renamed, encoding="utf-8")
     test.write_text(_TEST.format(name=name), encoding="utf-8")
     report.line(f"wrote {template} (a copy of {model}) and {test}")

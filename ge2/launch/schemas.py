@@ -73,7 +73,7 @@ KERNEL_OPS: dict[str, KernelOp] = {
             AttrSpec("epilogue", "expr", None, doc="0: built from alpha, beta and act"),
         ), doc="act(alpha * op(A) op(B) + beta * C + bias), or epilogue(acc, bias, C, extras)"),
         KernelOp("ROW", ("x", "more*"), (AttrSpec("row", "expr", REQUIRED),), 8,
-                 doc="a row operator over the last axis of x [*rows, n], to which the others broadcast"),
+                 doc="a row operator over the last axis of x; more broadcast to x [*rows, n]"),
         KernelOp("CONCAT", ("xs*",), (AttrSpec("axis", "int", REQUIRED),),
                  doc="inputs side by side along axis"),
         KernelOp("GATHER", ("x", "indices"), (AttrSpec("axis", "int", 0),),

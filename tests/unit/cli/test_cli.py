@@ -135,6 +135,7 @@ def test_inputs_and_outputs(ge2: Any, tmp_path: Path) -> None:
     (("kernels", "compile", "nothing"), 5, "nothing"),
     (("kernels", "compile", "row_warp", "--arch", "sm_9"), 2, "sm_75 or newer"),
     (("kernels", "compile", "gemm_bias_act_wgmma", "--arch", "sm_80"), 5, "no example problem"),
+    (("kernels", "new", "mine", "--op", "LAB_NORMALIZE_SUM"), 2, "no kernels for"),
     (("ops", "softmx"), 2, "did you mean SOFTMAX"),
     (("cache", "prune", "--older-than", "old"), 2, "'old' is not an age"),
 ])
