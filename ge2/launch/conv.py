@@ -36,28 +36,32 @@ def _layout() -> tuple[np.dtype[Any], np.dtype[Any], str]:
     return dtype, shape, args_checks(dtype) + "\n" + args_checks(shape, "ge2::ConvShape")
 
 
-def _epilogue(problem: Problem) -> ExprBundle:
+def conv_epilogue(problem: Problem) -> ExprBundle:
     """Return the expression over the sum of products (input 0), bias (1) and residual (2)."""
     given = problem.attr_map.get("epilogue")
     if isinstance(given, ExprBundle):
         return given
-    bias, residual = _addends(problem)
+    bias, residual = conv_addends(problem)
     dtypes = (bias.dtype if bias else None, residual.dtype if residual else None)
     slope = cast("float", problem.attr_map["leaky_slope"])
     return gemm_epilogue(problem.outputs[0].dtype, dtypes, 1.0, 1.0,
                          str(problem.attr_map["act"]), slope)
 
 
-def _addends(problem: Problem) -> tuple[TensorSpec | None, TensorSpec | None]:
+def conv_addends(problem: Problem) -> tuple[TensorSpec | None, TensorSpec | None]:
     """Return the specs of bias and residual."""
     bias, residual = (*problem.inputs[2:], None, None)[:2]
     return bias, residual
 
 
-def _record(problem: Problem, variant: Variant, context: dict[str, Any], blocks: int,
-            threads: int, smem: int) -> LaunchRecord:
+def dense_operands(problem: Problem) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
+    """Return x, w and y.
+
+    Raises:
+        Unsupported: a tensor is not dense.
+    """
     x, w, y = problem.inputs[0], problem.inputs[1], problem.outputs[0]
-    bias, residual = _addends(problem)
+    bias, residual = conv_addends(problem)
     assert x is not None and w is not None
     if not (x.is_dense and w.is_dense and y.is_dense):
         raise Unsupported("a convolution takes dense tensors", found=(x.strides, w.strides))
@@ -65,6 +69,31 @@ def _record(problem: Problem, variant: Variant, context: dict[str, Any], blocks:
         raise Unsupported("a convolution takes a dense residual", found=residual.strides)
     if bias is not None and bias.strides not in ((1,), (0,)) and bias.size > 1:
         raise Unsupported("a convolution takes a dense bias", found=bias.strides)
+    return x, w, y
+
+
+def epilogue_context(problem: Problem) -> dict[str, Any]:
+    """Return the template's constants about element types and the epilogue."""
+    bias, residual = conv_addends(problem)
+    dtype = problem.outputs[0].dtype
+    lines, results = rendered(conv_epilogue(problem), 3, fast=only_narrow(problem.outputs))
+    return {"type": DTYPES[dtype].c_type, "has_bias": bias is not None,
+            "has_residual": residual is not None,
+            "bias_type": DTYPES[bias.dtype if bias else dtype].c_type,
+            "lines": lines, "results": results}
+
+
+def addend_slots(problem: Problem) -> dict[str, tuple[int, int]]:
+    """Return field -> (slot, addend) of y and of what is added."""
+    slots = {"y": (len(problem.inputs), 0)}
+    present = zip(("bias", "residual"), conv_addends(problem), strict=True)
+    slots.update({name: (2 + i, 0) for i, (name, spec) in enumerate(present) if spec is not None})
+    return slots
+
+
+def _record(problem: Problem, variant: Variant, context: dict[str, Any], blocks: int,
+            threads: int, smem: int) -> LaunchRecord:
+    x, w, y = dense_operands(problem)
     sizes = conv_sizes(problem)
     pads = cast("tuple[int, ...]", problem.attr_map["pads"])
     dtype, layout, checks = _layout()
@@ -76,19 +105,12 @@ def _record(problem: Problem, variant: Variant, context: dict[str, Any], blocks:
         "step": problem.attr_map["strides"], "dilation": problem.attr_map["dilations"],
     }.items():
         shape[name] = value
-    lines, results = rendered(_epilogue(problem), 3, fast=only_narrow(problem.outputs))
     full = {
-        **variant.param_map, **context, "type": DTYPES[x.dtype].c_type,
-        "acc": "double" if x.dtype == "f64" else "float", "has_bias": bias is not None,
-        "has_residual": residual is not None,
-        "bias_type": DTYPES[bias.dtype if bias else x.dtype].c_type, "lines": lines,
-        "results": results, "offset": _offset(problem), "ARGS_CHECKS": checks,
+        **variant.param_map, **context, **epilogue_context(problem),
+        "acc": "double" if x.dtype == "f64" else "float", "offset": _offset(problem),
+        "ARGS_CHECKS": checks,
     }
-    slots = {"x": (0, 0), "w": (1, 0), "y": (len(problem.inputs), 0)}
-    if bias is not None:
-        slots["bias"] = (2, 0)
-    if residual is not None:
-        slots["residual"] = (3, 0)
+    slots = {"x": (0, 0), "w": (1, 0), **addend_slots(problem)}
     args, relocs = ArgsBuilder(dtype, {"shape": shape}, slots).pack()
     source = KernelSource(variant.kernel.template, tuple(sorted(full.items())),
                           variant.kernel.name)

@@ -39,7 +39,7 @@ class LaunchRule(Protocol):
         ...
 
 
-FAMILIES = ("gemm", "lab", "elementwise", "row", "movement", "gather", "conv", "pool")
+FAMILIES = ("gemm", "lab", "elementwise", "row", "movement", "gather", "conv", "conv_lines", "pool")
 
 
 class _Rules(Mapping[str, LaunchRule]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
+from math import gcd, log2, prod
 from typing import TYPE_CHECKING
 
 from ...problem import Problem
@@ -38,6 +38,52 @@ def conv_sizes(problem: Problem) -> ConvSizes:
                      y.shape[0] * prod(y.shape[2:]))
 
 
+@dataclass(frozen=True, slots=True)
+class LinesPlan:
+    """How a 16-bit convolution runs over lines of channels.
+
+    Attributes:
+        planar: windows of 1 x 1 that step by 1: x is read as it is, without lines.
+        chunks: 16-byte chunks of a group's channels.
+        chunk_tile: how many of them a block of the arranging kernel takes.
+        x_vector, y_vector: neighbours of a plane that are read and written at once.
+        x_chunks, w_chunks: chunks of all lines of x and of the filters.
+    """
+
+    planar: bool
+    chunks: int
+    chunk_tile: int
+    x_vector: int
+    y_vector: int
+    x_chunks: int
+    w_chunks: int
+
+
+@lru_cache(maxsize=4096)
+def lines_plan(problem: Problem) -> LinesPlan:
+    """Return the plan of a CONV2D problem on 16-bit tensors."""
+    x, w, y = problem.inputs[0], problem.inputs[1], problem.outputs[0]
+    assert x is not None and w is not None
+    attrs, sizes = problem.attr_map, conv_sizes(problem)
+    x_plane, y_plane = prod(x.shape[2:]), prod(y.shape[2:])
+    channels = w.shape[1]
+    chunks = -(-channels // 8)
+    aligned = [y.align, *(t.align for t in problem.inputs[3:] if t is not None)]
+    planar = (w.shape[2:] == (1, 1) and attrs["strides"] == (1, 1) and not any(attrs["pads"])  # type: ignore[arg-type]
+              and channels % 8 == 0 and x_plane % 8 == 0 and x.align == w.align == 16)
+    return LinesPlan(
+        planar, chunks, min(8, 1 << (chunks - 1).bit_length()),
+        gcd(8, max(x_plane, 1), x.align // 2), gcd(8, max(y_plane, 1), min(aligned) // 2),
+        x.shape[0] * x_plane * sizes.groups * chunks, w.shape[0] * prod(w.shape[2:]) * chunks)
+
+
+def refuse_lines(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Guard of conv2d_lines: chunks are counted in 31 bits, too."""
+    plan = lines_plan(problem)
+    fits = max(plan.x_chunks, plan.w_chunks) <= INT32_MAX - 2**20
+    return refuse_conv(problem, variant, device) or ("" if fits else "more than 2**31 chunks")
+
+
 def refuse_conv(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
     """Guard of all conv2d kernels: pixels and taps are counted in 31 bits."""
     sizes = conv_sizes(problem)
@@ -48,6 +94,8 @@ def refuse_conv(problem: Problem, variant: Variant, device: DeviceProfile) -> st
 def conv_preference(problem: Problem, variant: Variant, device: DeviceProfile) -> float:
     """Return score points: how much of a tile is useful, and whether blocks fill the device."""
     sizes = conv_sizes(problem)
+    if "CHANNELS" in variant.param_map:
+        return _lines_preference(problem, variant, device)
     rows = variant.param_map.get("BM")
     if not isinstance(rows, int):
         # A thread per output reads x once for each channel of the group.
@@ -57,3 +105,26 @@ def conv_preference(problem: Problem, variant: Variant, device: DeviceProfile) -
     blocks = tiles * sizes.groups * -(-sizes.pixels // PIXELS)
     busy = min(1.0, blocks / device.sm_count)
     return 5.0 * (rows >= 64) + 3.0 * (rows >= 128) - 40.0 * (1 - useful) - 15.0 * (1 - busy)
+
+
+def _lines_preference(problem: Problem, variant: Variant, device: DeviceProfile) -> float:
+    """Six points for each factor of two by which the tiles' time exceeds a perfect split."""
+    sizes, plan = conv_sizes(problem), lines_plan(problem)
+    rows, pixels = int(variant.param("CHANNELS")), int(variant.param("PIXELS"))
+    tiles = -(-sizes.group_out // rows) * sizes.groups * -(-sizes.pixels // pixels)
+    depth = -(-sizes.taps // problem_channels(problem) * plan.chunks * 8 // 64) * 64
+    # Per product, small tiles read more operands.
+    traffic = 1.0 + 16.0 / rows + 16.0 / pixels
+    spent = -(-tiles // device.sm_count) * rows * pixels * depth * traffic
+    useful = max(sizes.group_out * sizes.groups * sizes.pixels * sizes.taps, 1) / device.sm_count
+    # Arranging costs a launch, which small convolutions do not earn back.
+    small = 0.0 if plan.planar else 25.0 * (useful < 2e4)
+    short = 2.0 if variant.param("STAGES") == 3 else 0.0
+    return 10.0 - 6.0 * log2(max(spent / useful, 1.0)) - small + short
+
+
+def problem_channels(problem: Problem) -> int:
+    """Return the input channels of a group."""
+    w = problem.inputs[1]
+    assert w is not None
+    return max(w.shape[1], 1)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import KernelSpecError, near_matches
 from ...problem import Problem
-from .conv_plans import refuse_conv
+from .conv_plans import refuse_conv, refuse_lines
 from .elementwise_plans import tiled_plan, vector_plan
 from .facts import INT32_MAX, Facts
 from .metadata import Guards, KernelInfo, Number, Variant, evaluate
@@ -150,6 +150,7 @@ def gemm_wgmma(problem: Problem, variant: Variant, device: DeviceProfile) -> str
 
 CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "conv2d_size": refuse_conv,
+    "conv2d_lines": refuse_lines,
     "elementwise_vec": elementwise_vec,
     "row_cluster": refuse_cluster,
     "row_column": refuse_column,

@@ -1,0 +1,126 @@
+"""Launch rule of 16-bit convolutions over lines of channels: arrange, then multiply."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from ..compiler.kernels.conv_plans import LinesPlan, conv_sizes, lines_plan
+from ..problem import Problem
+from .conv import addend_slots, conv_problem, dense_operands, epilogue_context
+from .elementwise import axes_fields, axes_value
+from .record import (
+    WORKSPACE,
+    ArgsBuilder,
+    KernelSource,
+    LaunchRecord,
+    args_checks,
+    args_dtype,
+)
+from .rule import LaunchRule
+
+if TYPE_CHECKING:
+    from ..compiler.kernels.metadata import Variant
+    from ..evidence.device import DeviceProfile
+
+_ARRANGE_THREADS = 256
+_ALIGN_SLACK = 1024  # shared_memory() rounds its base up
+_CHUNK = 16  # bytes
+
+
+@lru_cache(maxsize=1)
+def _layouts() -> tuple[np.dtype[Any], np.dtype[Any], np.dtype[Any], str]:
+    """Return the layouts of ArrangeArgs, Args and ConvLines, and the checks of all three."""
+    pairs = [(name, "i4", (2,)) for name in ("extent", "step", "pad", "dilation")]
+    counts = [(name, "i4") for name in ("pixels", "chunks", "groups", "group_in", "group_out")]
+    shape = args_dtype(("pixel", axes_fields(3)), ("chunk", axes_fields(3)),
+                       ("plane", axes_fields(2)), ("x_plane", axes_fields(2)), *counts, *pairs)
+    arrange = args_dtype(("x", "u8"), ("w", "u8"), ("x_lines", "u8"), ("w_lines", "u8"),
+                         ("shape", shape))
+    product = args_dtype(("x", "u8"), ("w", "u8"), ("bias", "u8"), ("residual", "u8"),
+                         ("y", "u8"), ("shape", shape))
+    checks = (args_checks(arrange, "ArrangeArgs"), args_checks(product),
+              args_checks(shape, "ge2::ConvLines"))
+    return arrange, product, shape, "\n".join(checks)
+
+
+def _shape_value(problem: Problem, plan: LinesPlan) -> Any:
+    x, w, y = dense_operands(problem)
+    sizes = conv_sizes(problem)
+    block = np.zeros((), _layouts()[2])
+    values = {
+        "pixel": axes_value((y.shape[0], *y.shape[2:])),
+        "chunk": axes_value((*w.shape[2:], plan.chunks)),
+        "plane": axes_value((y.shape[0], prod(y.shape[2:]))),
+        "x_plane": axes_value((x.shape[0], prod(x.shape[2:]))),
+        "pixels": sizes.pixels, "chunks": prod(w.shape[2:]) * plan.chunks,
+        "groups": sizes.groups, "group_in": w.shape[1], "group_out": sizes.group_out,
+        "extent": x.shape[2:], "step": problem.attr_map["strides"],
+        "pad": cast("tuple[int, ...]", problem.attr_map["pads"])[:2],
+        "dilation": problem.attr_map["dilations"],
+    }
+    for name, value in values.items():
+        block[name] = value
+    return block
+
+
+@dataclass(frozen=True, slots=True)
+class LinesRule:
+    """conv2d_lines: two launches, one where windows are 1 x 1."""
+
+    def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
+        """See LaunchRule."""
+        if problem.outputs[0].size == 0:
+            return []
+        plan = lines_plan(problem)
+        workspace = 0 if plan.planar else (plan.x_chunks + plan.w_chunks) * _CHUNK
+        rows, pixels = int(variant.param("CHANNELS")), int(variant.param("PIXELS"))
+        threads = 256 if rows * pixels >= 128 * 128 else 128
+        context = tuple(sorted({
+            **variant.param_map, **epilogue_context(problem), "ARGS_CHECKS": _layouts()[3],
+            "threads": threads, "planar": "true" if plan.planar else "false",
+            "chunk_tile": plan.chunk_tile, "x_vector": plan.x_vector, "y_vector": plan.y_vector,
+        }.items()))
+        arrange, product = (KernelSource(variant.kernel.template, context, entry)
+                            for entry in variant.kernel.entries)
+        shape = _shape_value(problem, plan)
+        made = [] if plan.planar else [_arrange(problem, plan, arrange, shape, workspace)]
+        sizes = conv_sizes(problem)
+        tiles = -(-sizes.group_out // rows) * sizes.groups * -(-sizes.pixels // pixels)
+        slots = {"x": (0, 0), "w": (1, 0), **addend_slots(problem)}
+        if not plan.planar:
+            slots.update(x=(WORKSPACE, 0), w=(WORKSPACE, plan.x_chunks * _CHUNK))
+        args, relocs = ArgsBuilder(_layouts()[1], {"shape": shape}, slots).pack()
+        smem = int(variant.param("STAGES")) * (rows + pixels) * 128 + _ALIGN_SLACK
+        return [*made, LaunchRecord(product, (tiles, 1, 1), (threads, 1, 1), args, relocs, smem,
+                                    workspace=workspace)]
+
+    def examples(self, variant: Variant) -> list[Problem]:
+        """See LaunchRule."""
+        return [
+            conv_problem("f16", (2, 16, 9, 11), (72, 16, 3, 3), pads=(1, 1, 1, 1), act="gelu"),
+            conv_problem("bf16", (1, 12, 16, 16), (24, 6, 3, 2), group=2, strides=(2, 1)),
+            conv_problem("f16", (2, 24, 8, 10), (40, 24, 1, 1), act="relu"),
+        ]
+
+
+def _arrange(problem: Problem, plan: LinesPlan, source: KernelSource, shape: Any,
+             workspace: int) -> LaunchRecord:
+    x, _, _ = dense_operands(problem)
+    args, relocs = ArgsBuilder(_layouts()[0], {"shape": shape}, {
+        "x": (0, 0), "w": (1, 0), "x_lines": (WORKSPACE, 0),
+        "w_lines": (WORKSPACE, plan.x_chunks * _CHUNK)}).pack()
+    pixels = 512 // plan.chunk_tile  # of a block
+    blocks = (-(-plan.chunks // plan.chunk_tile) * conv_sizes(problem).groups
+              * -(-x.shape[0] * prod(x.shape[2:]) // pixels))
+    blocks += -(-plan.w_chunks // _ARRANGE_THREADS)
+    smem = 8 * plan.chunk_tile * (pixels + 1) * 2 + _ALIGN_SLACK
+    return LaunchRecord(source, (blocks, 1, 1), (_ARRANGE_THREADS, 1, 1), args, relocs, smem,
+                        workspace=workspace)
+
+
+RULES: dict[str, LaunchRule] = {"conv_lines.mma": LinesRule()}
