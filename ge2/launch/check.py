@@ -182,6 +182,21 @@ def _gather(problem: Problem, _op: KernelOp) -> None:
                             found=indices.dtype, wanted="i32 or i64")
 
 
+def _pad(problem: Problem, _op: KernelOp) -> None:
+    x, y, pads = problem.inputs[0], problem.outputs[0], problem.attr_map["pads"]
+    assert x is not None and isinstance(pads, tuple)
+    rank = len(x.shape)
+    if len(pads) != 2 * rank:
+        raise Invalid("PAD takes two numbers per axis", argument="pads", found=pads,
+                      wanted=f"{2 * rank} numbers")
+    wanted = tuple(n + pads[i] + pads[rank + i] for i, n in enumerate(x.shape))
+    _require(y.shape == wanted, "output 0", y, wanted)
+    _require(y.is_dense, "output 0", y, "dense")
+    _require(x.size > 0 or problem.attr_map["mode"] == "constant", "x", x,
+             "elements to repeat")
+    _same_dtype(problem, "x", x)
+
+
 def _conv(problem: Problem, _op: KernelOp) -> None:
     x, w = problem.inputs[:2]
     bias, residual = (*problem.inputs[2:], None, None)[:2]
@@ -248,6 +263,7 @@ _CHECKS: dict[str, Callable[[Problem, KernelOp], None]] = {
     "ROW": _row,
     "CONCAT": _concat,
     "GATHER": _gather,
+    "PAD": _pad,
     "CONV2D": _conv,
     "POOL2D": _pool,
     "LAB_NORMALIZE_SUM": _normalize_sum,

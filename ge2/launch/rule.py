@@ -39,7 +39,8 @@ class LaunchRule(Protocol):
         ...
 
 
-FAMILIES = ("gemm", "lab", "elementwise", "row", "movement", "gather", "conv", "conv_lines", "pool")
+FAMILIES = ("gemm", "lab", "elementwise", "row", "movement", "gather", "pad",
+            "conv", "conv_lines", "pool")
 
 
 class _Rules(Mapping[str, LaunchRule]):

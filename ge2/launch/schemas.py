@@ -78,6 +78,11 @@ KERNEL_OPS: dict[str, KernelOp] = {
                  doc="inputs side by side along axis"),
         KernelOp("GATHER", ("x", "indices"), (AttrSpec("axis", "int", 0),),
                  doc="slices of x along axis; a negative index counts from the end"),
+        KernelOp("PAD", ("x",), (
+            AttrSpec("pads", "ints", REQUIRED, doc="begins of all axes, then ends; may crop"),
+            AttrSpec("mode", "str", "constant", ("constant", "reflect", "edge", "wrap")),
+            AttrSpec("value", "float", 0.0, doc="fill of constant"),
+        ), doc="x extended at both ends of every axis"),
         KernelOp("CONV2D", ("x", "w", "bias?", "residual?"),
                  (*_WINDOW, AttrSpec("group", "int", 1), *_ACT),
                  doc="x NCHW, w OIHW"),

@@ -80,6 +80,12 @@ def _gather(problem: Problem, inputs: Inputs) -> list[Array]:
     return [np.take(x, indices, axis=int(problem.attr_map["axis"]))]  # type: ignore[call-overload]
 
 
+def _pad(problem: Problem, inputs: Inputs) -> list[Array]:
+    from ..compiler import opdefs
+
+    return opdefs.reference("PAD", list(inputs), dict(problem.attr_map))
+
+
 def _conv(problem: Problem, inputs: Inputs) -> list[Array]:
     from ..compiler import opdefs
 
@@ -104,6 +110,7 @@ _REFERENCES: dict[str, Callable[[Problem, Inputs], list[Array]]] = {
     "LAB_NORMALIZE_SUM": _normalize_sum,
     "CONCAT": _concat,
     "GATHER": _gather,
+    "PAD": _pad,
     "CONV2D": _conv,
     "POOL1D": _pool,
     "POOL2D": _pool,

@@ -274,6 +274,28 @@ def gather_cases() -> Iterator[Case]:
                     {"axis": axis}, index_range=((1, -row["extent"], row["extent"]),))
 
 
+def pad_cases() -> Iterator[Case]:
+    """Yield the PAD cases: every mode on first, middle and last axes, crops, empty tensors."""
+    rows = at_least(200, {
+        "shape": ((7,), (1, 33), (5, 8), (3, 4, 9), (2, 16, 7, 8), (0, 5)),
+        "dtype": ("f32", "f16", "bf16", "f64", "i64", "u8", "bool"),
+        "low": (0, 1, 3, -1), "high": (0, 1, 8, -2), "axes": ("last", "first", "all"),
+        "mode": ("constant", "reflect", "edge", "wrap"), "value": (0.0, 1.0),
+        "x": ("dense", "transposed", "unaligned", "pitched", "flipped")})
+    for row in rows:
+        shape = row["shape"]
+        rank = len(shape)
+        chosen = {"last": (rank - 1,), "first": (0,), "all": range(rank)}[row["axes"]]
+        low, high = ([row[end] if axis in chosen and shape[axis] > 3 else 0
+                      for axis in range(rank)] for end in ("low", "high"))
+        if 0 in shape and row["mode"] != "constant":
+            continue
+        out = tuple(n + a + b for n, a, b in zip(shape, low, high, strict=True))
+        yield _case(_label(row), "PAD", [operand(row["dtype"], shape, row["x"])],
+                    [operand(row["dtype"], out, "dense")],
+                    {"mode": row["mode"], "pads": (*low, *high), "value": row["value"]})
+
+
 # -- windows --------------------------------------------------------------------------------------
 
 
@@ -353,6 +375,7 @@ def cases_for(op_type: str) -> tuple[Case, ...]:
         "GEMM_BIAS_ACT": lambda: (case for d in ("f32", "f16", "bf16") for case in gemm_cases(d)),
         "CONCAT": concat_cases,
         "GATHER": gather_cases,
+        "PAD": pad_cases,
         "CONV2D": conv_cases,
         "POOL2D": pool_cases,
         "LAB_NORMALIZE_SUM": lab_cases,

@@ -15,6 +15,7 @@ from ..ir.expr import Expr, ExprBundle, cast, input
 from ..ir.nodes import Node, TensorType
 from ..opdefs.elementwise import formulas
 from ..opdefs.gemm_epilogue import epilogue_of
+from ..opdefs.layout import axis_pads
 from ..opdefs.shapes import spatial, window_pads
 from .lower_row import lower_row
 from .strides import expand
@@ -23,7 +24,7 @@ Specs = Sequence[TensorSpec | None]
 Ints = tuple[int, ...]
 
 _STRIDED = {"ELEMENTWISE": True, "GEMM_BIAS_ACT": True, "ROW": True, "CONCAT": True,
-            "GATHER": False, "CONV2D": False, "POOL2D": False}
+            "GATHER": False, "PAD": True, "CONV2D": False, "POOL2D": False}
 
 
 def accepts_strides(op_type: str) -> bool:
@@ -153,6 +154,16 @@ def _gather(op: str, attrs: dict[str, Any], inputs: Specs,
     return _problem("GATHER", inputs, outputs, {"axis": attrs["axis"] % len(x.shape)})
 
 
+def _pad(op: str, attrs: dict[str, Any], inputs: Specs,
+         outputs: Sequence[TensorSpec]) -> Problem:
+    x = inputs[0]
+    assert x is not None
+    pairs = axis_pads(len(x.shape), attrs)
+    pads = (*(low for low, _ in pairs), *(high for _, high in pairs))
+    return _problem("PAD", [x], outputs, {
+        "pads": pads, "mode": attrs["mode"], "value": attrs["value"]})
+
+
 def _window(op: str, attrs: dict[str, Any], sizes: Ints, kernel: Ints) -> dict[str, Hashable]:
     """Return strides, dilations and pads (begins, then ends) with nothing left to default."""
     n = len(sizes)
@@ -192,6 +203,7 @@ _RULES: dict[str, Rule] = {
     "GEMM_BIAS_ACT": _gemm,
     "CONCAT": _concat,
     "GATHER": _gather,
+    "PAD": _pad,
     "CONV2D": _conv,
     "MAX_POOL": _pool,
     "AVG_POOL": _pool,

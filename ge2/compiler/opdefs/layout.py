@@ -73,7 +73,8 @@ def _decompose_split(builder: Builder, inputs: Sequence[str],
     return pieces
 
 
-def _axis_pads(rank: int, attrs: dict[str, Any]) -> list[tuple[int, int]]:
+def axis_pads(rank: int, attrs: dict[str, Any]) -> list[tuple[int, int]]:
+    """Return what PAD adds before and after every axis."""
     axes = attrs["axes"]
     axes = tuple(range(rank)) if axes is None else axes_of("PAD", axes, rank)
     pads = attrs["pads"]
@@ -88,7 +89,7 @@ def _axis_pads(rank: int, attrs: dict[str, Any]) -> list[tuple[int, int]]:
 def _infer_pad(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
     x = tensor(types, 0)
     shape = []
-    for size, (low, high) in zip(x.shape, _axis_pads(x.rank, attrs), strict=True):
+    for size, (low, high) in zip(x.shape, axis_pads(x.rank, attrs), strict=True):
         out = size + low + high
         if isinstance(out, int) and out < 0:
             raise ShapeMismatch("PAD removes more than there is", found=(low, high), wanted=size)
@@ -112,7 +113,7 @@ def pad_places(size: int, low: int, high: int, mode: str) -> Array:
 
 def _reference_pad(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
     x = _only(arrays)
-    pads = _axis_pads(x.ndim, attrs)
+    pads = axis_pads(x.ndim, attrs)
     if attrs["mode"] == "constant":
         crop = tuple(slice(max(-low, 0), size - max(-high, 0))
                      for size, (low, high) in zip(x.shape, pads, strict=True))
@@ -129,7 +130,7 @@ def _decompose_pad(builder: Builder, inputs: Sequence[str],
                    attrs: dict[str, Any]) -> Sequence[str] | None:
     """Constant padding joins with an expanded scalar; the other modes gather each axis."""
     value = inputs[0]
-    for axis, (low, high) in enumerate(_axis_pads(builder.type(value).rank, attrs)):
+    for axis, (low, high) in enumerate(axis_pads(builder.type(value).rank, attrs)):
         if not low and not high:
             continue
         size = builder.type(value).shape[axis]
