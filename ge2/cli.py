@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "run": ("run", "run", "Run a model on its sample, on files or on random inputs."),
     "explain": ("explain", "explain", "Show what the compiler does with a model, and why."),
     "check": ("check", "check", "Validate model files; needs no GPU."),
+    "import": ("import_model", "import_model", "Write an ONNX model as a model file."),
     "ops": ("ops", "ops", "List the operators that model files may use."),
     "kernels": ("kernels", "kernels", "Look at kernels, compile, emulate, compare and write them."),
     "doctor": ("doctor", "doctor", "Examine the environment and say what to mend."),

@@ -79,7 +79,7 @@ def run(path: str, symbols: tuple[str, ...], device: int | None, backend: str | 
         rtol: float | None, bench: bool, min_time: float, min_samples: int, max_noise: float,
         timeout: float, profile: bool, trace: str | None, memory: bool, bisect: bool,
         json_target: str | None, quiet: bool, verbose: bool) -> int:
-    """Run MODEL (a model.json file).
+    """Run MODEL (a model.json file, or an .onnx file).
 
     Inputs come from --input, else from the model's sample, else they are random. With a sample, the
     outputs are compared with the expected ones and the exit code is 1 when they differ.
@@ -154,7 +154,10 @@ def open_model(path: str, backend: str | None, device: int | None, report: Repor
                                       hint="Use --backend cpu, or see ge2 doctor")
         if not has_cupy():
             raise EnvironmentUnusable("cupy is not installed", hint=f"{INSTALL_LINE}")
-    return load(Path(path), backend=choice.name, device=device)
+    model = load(Path(path), backend=choice.name, device=device)
+    for note in model.notes:
+        report.message(f"note: {note}")
+    return model
 
 
 def parse_symbols(pairs: tuple[str, ...], known: list[str]) -> dict[str, int]:

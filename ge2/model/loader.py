@@ -11,15 +11,18 @@ from typing import Any
 import numpy.typing as npt
 
 from ..compiler import opdefs
-from ..compiler.ir.dim import Extent, symbol
+from ..compiler.ir.dim import Extent, symbol, symbols
+from ..compiler.ir.dim_text import parse_extent
 from ..compiler.ir.nodes import Graph, Node, TensorType
 from ..contract import DTYPES, dtype_name
-from ..errors import Ge2Error, ModelError, near_matches
+from ..errors import Ge2Error, GraphError, ModelError, near_matches
 from .schema import ModelFile, NodeDecl
 from .weights import open_weights, resolve_inside
 
 _FLOAT_WORDS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 _MAX_ELEMENTS = 2**62
+# Attributes that are numbers of another kind elsewhere, but take symbolic extents, too.
+_EXTENT_ATTRS = {"RANGE": ("start", "limit")}
 
 
 class GraphLoader:
@@ -220,6 +223,7 @@ class GraphLoader:
             if value and value not in graph.types:
                 self._add_weight(value)
         attrs = {k: self._attr(f"{where}.attrs.{k}", v) for k, v in decl.attrs.items()}
+        self._read_extents(where, decl.op, attrs)
         for spec in opdefs.OPS[decl.op].attrs:
             if spec.kind == "expr" and spec.name in attrs:
                 raise self.fail(f"{where}.attrs.{spec.name}", "a model file cannot hold formulas",
@@ -251,6 +255,32 @@ class GraphLoader:
         if isinstance(value, float) and not math.isfinite(value):
             raise self.fail(where, "the number is too large", wanted='a double, or "inf"')
         return _FLOAT_WORDS.get(value, value) if isinstance(value, str) else value
+
+    def _read_extents(self, where: str, op: str, attrs: dict[str, Any]) -> None:
+        """Turn texts into symbolic extents where an attribute takes whole numbers."""
+        for spec in opdefs.OPS[op].attrs:
+            given = attrs.get(spec.name)
+            place = f"{where}.attrs.{spec.name}"
+            if spec.kind == "ints" and isinstance(given, tuple):
+                attrs[spec.name] = tuple(self._extent(place, e) if isinstance(e, str) else e
+                                         for e in given)
+            elif isinstance(given, str) and (spec.kind == "int"
+                                             or spec.name in _EXTENT_ATTRS.get(op, ())):
+                attrs[spec.name] = self._extent(place, given)
+
+    def _extent(self, where: str, text: str) -> Extent:
+        known = {name for value in self.graph.inputs for e in self.graph.types[value].shape
+                 for name in symbols(e)}
+        try:
+            extent = parse_extent(text)
+            unknown = sorted(symbols(extent) - known)
+        except GraphError as error:
+            raise self.fail(where, str(error)) from None
+        if unknown:
+            raise self.fail(where, "neither an int nor a dimension of an input", found=repr(text),
+                            wanted=f"an int, or an extent of {', '.join(sorted(known)) or 'none'}",
+                            hint=near_matches(unknown[0], known))
+        return extent
 
     def _operands(self, decl: NodeDecl) -> str:
         lines = []

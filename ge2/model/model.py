@@ -35,6 +35,7 @@ class Model:
         sample: the model file's sample, or None.
         backend: cuda, cpu or emulate.
         state: current value of each state buffer; zeros before the first call.
+        notes: what an import decided, for the user.
     """
 
     def __init__(self, graph: Graph, *, backend: str | None = None, device: int | None = None,
@@ -48,6 +49,7 @@ class Model:
         self.backend = choose_backend(backend).name
         self.device = int(config.get("GE2_DEVICE")) if device is None else device
         self.state: dict[str, Any] = {}
+        self.notes: tuple[str, ...] = ()
         self._optimized: Optimized | None = None
         self._executable: Executable | None = None
         self._program: CpuProgram | None = None
@@ -205,7 +207,7 @@ def load(path: str | Path, *, backend: str | None = None, device: int | None = N
     """Load a model file.
 
     Args:
-        path: model.json.
+        path: model.json, or an .onnx file (needs the onnx package).
         backend: cuda, cpu or emulate; default GE2_BACKEND, else cuda where a GPU and cupy are.
         device: CUDA device index; default GE2_DEVICE.
 
@@ -213,6 +215,13 @@ def load(path: str | Path, *, backend: str | None = None, device: int | None = N
         ModelError: the file, its weights or its sample break a rule; names file and JSON path.
     """
     path = Path(path)
+    if path.suffix == ".onnx":
+        from .onnx_import import read_onnx
+
+        imported = read_onnx(path)
+        model = Model(imported.graph, backend=backend, device=device)
+        model.notes = imported.notes
+        return model
     file = read_model_file(path)
     graph = GraphLoader(file, path).load()
     model = Model(graph, backend=backend, device=device, outputs=file.outputs)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..compiler.ir.dim import symbols
+from ..compiler.ir.dim import Dim, symbols
 from ..compiler.ir.nodes import Graph, TensorType
 from ..errors import GraphError
 from .schema import FORMAT_VERSION
@@ -69,6 +69,8 @@ def _attr(op: str, name: str, value: Any) -> Any:
         return [_attr(op, name, item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return {math.inf: "inf", -math.inf: "-inf"}.get(value, "nan")
+    if isinstance(value, Dim):
+        return str(value)
     if isinstance(value, bool | int | float | str):
         return value
     raise GraphError(f"{op} {name!r}: an attribute of type {type(value).__name__} cannot be saved")

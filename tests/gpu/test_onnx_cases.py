@@ -9,24 +9,27 @@ from ge2.compiler.plan import make_plan
 from ge2.runtime import jit
 from ge2.runtime.executor import Executable
 
-from ..cases.onnx_nodes import TRANSLATE, all_cases, check
+from ..cases.onnx_nodes import OPERATORS, SEVERAL, all_cases, check
 
-LEAST_CASES = 880
+LEAST_CASES = 1290
+# The only case here that has neither a kernel nor a composition.
+VOLUMES = "test_convtranspose_3d"
 
 
 @pytest.fixture(scope="module")
 def graphs(device):
     """Every case's optimised graph, with the kernels of all plans compiled at once."""
-    made = {case.name: optimize(case.graph).graph for case in all_cases()[0]}
+    made = {case.name: optimize(case.graph).graph for case in all_cases()[0]
+            if case.name != VOLUMES}
     plans = [make_plan(graph, device.profile) for graph in made.values()]
     jit.compile([record.kernel for plan in plans for record in plan.records], device.profile.arch)
     return made
 
 
-@pytest.mark.parametrize("op", sorted(TRANSLATE))
+@pytest.mark.parametrize("op", [*OPERATORS, SEVERAL])
 def test_cases_of_one_operator(op, graphs):
     for case in all_cases()[0]:
-        if case.op == op:
+        if case.op == op and case.name != VOLUMES:
             check(case, Executable(graphs[case.name], backend="cuda").run(case.feeds))
 
 

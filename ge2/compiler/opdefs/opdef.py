@@ -109,7 +109,9 @@ def _as_int(value: Any) -> Any:
     return value if isinstance(value, Dim) else int(value)
 
 
-def _as_float(value: Any) -> float:
+def _as_float(value: Any) -> Any:
+    if isinstance(value, Dim):
+        return value  # an extent where a number is wanted, as in RANGE
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError
     return float(value)

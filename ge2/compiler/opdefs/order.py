@@ -11,6 +11,7 @@ import numpy as np
 from ...contract import DTYPES, REQUIRED, AttrSpec, numpy_dtype
 from ...errors import GraphError, ShapeMismatch
 from ..ir import expr as ex
+from ..ir.dim import Dim, Extent
 from ..ir.nodes import TensorType
 from .opdef import ALL, INDEX, NUMERIC, Array, Arrays, Builder, OpDef, Types
 from .shapes import axis_of, tensor
@@ -99,13 +100,27 @@ def _decompose_trilu(builder: Builder, inputs: Sequence[str],
 
 
 def _infer_range(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
-    if attrs["delta"] == 0:
+    start, limit, delta = (attrs[name] for name in ("start", "limit", "delta"))
+    if delta == 0:
         raise GraphError("RANGE delta must not be 0")
-    steps = (attrs["limit"] - attrs["start"]) / attrs["delta"]
+    if isinstance(start, Dim) or isinstance(limit, Dim):
+        return [TensorType(attrs["dtype"], (_symbolic_count(start, limit, delta),))]
+    steps = (limit - start) / delta
     if not isfinite(steps) or steps > 2**40:
         raise GraphError("RANGE has no usable number of steps", found=steps)
     count = max(ceil(steps), 0)
     return [TensorType(attrs["dtype"], (count,))]
+
+
+def _symbolic_count(start: Any, limit: Any, delta: Any) -> Extent:
+    """Return the number of steps between symbolic extents; start is taken as not beyond limit."""
+    whole = [isinstance(v, Dim) or float(v).is_integer() for v in (start, limit, delta)]
+    if not all(whole) or isinstance(delta, Dim) or delta < 0:
+        raise GraphError("RANGE between symbolic extents takes whole steps upwards",
+                         found=f"{start}, {limit}, {delta}")
+    first, last = (v if isinstance(v, Dim) else int(v) for v in (start, limit))
+    count: Extent = (last - first + (int(delta) - 1)) // int(delta)
+    return count
 
 
 def _reference_range(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
@@ -117,7 +132,18 @@ def _reference_range(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
 
 def _decompose_range(builder: Builder, inputs: Sequence[str],
                      attrs: dict[str, Any]) -> Sequence[str]:
-    return [builder.op("IDENTITY", builder.constant(_reference_range((), attrs)[0]))]
+    count = _infer_range((), attrs)[0].shape[0]
+    if isinstance(count, int):
+        return [builder.op("IDENTITY", builder.constant(_reference_range((), attrs)[0]))]
+    start, delta = attrs["start"], int(attrs["delta"])
+    if isinstance(start, Dim):  # a formula holds no extents: steps from 0 on, the first cut off
+        whole = builder.op("RANGE", start=0, limit=start + count * delta, dtype=attrs["dtype"])
+        return [builder.op("SLICE", whole, starts=(start,), ends=(start + count * delta,),
+                           axes=(0,), steps=(delta,))]
+    zero = builder.constant(np.zeros(1, numpy_dtype(attrs["dtype"])))
+    place = ex.coord(0) * delta + int(start)
+    return [builder.op("FUSED_ELEMENTWISE", builder.op("EXPAND", zero, shape=(count,)),
+                       expr=ex.ExprBundle((place,)), dtypes=attrs["dtype"])]
 
 
 def _infer_eye_like(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
@@ -197,8 +223,8 @@ OPDEFS = (
           _infer_trilu, _reference_trilu, properties=_SHAPED | {"linear"}, family="composite",
           decompose=_decompose_trilu, doc="A triangle of each matrix; 0 elsewhere."),
     OpDef("RANGE", (), 1,
-          (AttrSpec("start", "float", 0.0, doc="first value"),
-           AttrSpec("limit", "float", REQUIRED, doc="end, exclusive"),
+          (AttrSpec("start", "float", 0.0, doc="first value; may be an extent"),
+           AttrSpec("limit", "float", REQUIRED, doc="end, exclusive; may be an extent"),
            AttrSpec("delta", "float", 1.0, doc="step"),
            AttrSpec("dtype", "dtype", "i64", doc="element type")),
           _infer_range, _reference_range, properties=_SHAPED, decompose=_decompose_range,

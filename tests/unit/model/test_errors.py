@@ -74,7 +74,7 @@ EDITS: dict[str, tuple[Edit, tuple[str, ...]]] = {
     "attribute": (put("nodes", 2, "attrs", value={"axes": -1}),
                   ("$.nodes[2]", "'axes'", "axis")),
     "attribute kind": (put("nodes", 2, "attrs", value={"axis": "last"}),
-                       ("$.nodes[2]", "'axis'", "'last'", "int")),
+                       ("$.nodes[2].attrs.axis", "'last'", "int")),
     "attribute object": (put("nodes", 2, "attrs", value={"axis": {}}),
                          ("$.nodes[2].attrs.axis", "an object")),
     "attribute null": (put("nodes", 2, "attrs", value={"axis": None}),
