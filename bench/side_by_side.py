@@ -158,15 +158,19 @@ class Bench:
         device: where.
         variants: time all realizations.
         compiled: time torch.compile as well.
+        without: kernels to leave out.
     """
 
-    def __init__(self, device: CudaDevice, variants: bool, compiled: bool) -> None:
+    def __init__(self, device: CudaDevice, variants: bool, compiled: bool,
+                 without: Sequence[str] = ()) -> None:
         self.device, self.variants, self.compiled = device, variants, compiled
+        self.without = without
         self.copies = Copies(device)
 
     def candidates_of(self, case: Case) -> list[Variant]:
         """Return the variants to time, the selector's choice first."""
-        found = usable(case.problem, self.device)
+        found = [v for v in usable(case.problem, self.device)
+                 if v.kernel.name not in self.without]
         return found if self.variants else found[:1]
 
     def run_all(self, cases: Sequence[Case]) -> dict[str, Any]:
@@ -256,9 +260,11 @@ def command(stem: str, sections: Sections, text: str | None) -> click.Command:
     @click.option("--only", default="", help="comma list of sections")
     @click.option("--match", default="", help="comma list of parts of case names")
     @click.option("--variants", is_flag=True, help="time every realization")
+    @click.option("--without", default="", help="comma list of kernels to leave out")
     @click.option("--compile", "compiled", is_flag=True, help="time torch.compile as well")
-    def main(out: Path, only: str, match: str, variants: bool, compiled: bool) -> None:
-        bench = Bench(cuda_device(default_index()), variants, compiled)
+    def main(out: Path, only: str, match: str, variants: bool, without: str,
+             compiled: bool) -> None:
+        bench = Bench(cuda_device(default_index()), variants, compiled, without.split(","))
         wanted = match.split(",")
         groups = {name: [c for c in sections[name]() if any(part in c.name for part in wanted)]
                   for name in (only.split(",") if only else sections)}

@@ -82,6 +82,8 @@ class LaunchRecord:
         workspace: bytes of scratch memory needed (shared by all records of one bind).
         semaphores: 32-bit words, zero at entry, that the kernel leaves zero at exit.
         pdl: launch with programmatic stream serialisation.
+        cooperative: all blocks run at the same time, so that they may wait for each other; the grid
+            fits on the device at once.
     """
 
     kernel: KernelSource
@@ -95,6 +97,7 @@ class LaunchRecord:
     workspace: int = 0
     semaphores: int = 0
     pdl: bool = False
+    cooperative: bool = False
 
 
 @dataclass(slots=True)

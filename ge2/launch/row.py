@@ -15,6 +15,9 @@ from ..compiler.kernels.row_plans import (
     MAX_LANES,
     WARP,
     column_vector,
+    pipe_blocks_per_sm,
+    pipe_bytes,
+    pipe_plan,
     resident_lanes,
     row_access,
     row_layout,
@@ -201,6 +204,41 @@ class ClusterRule:
 
 
 @dataclass(frozen=True, slots=True)
+class PipeRule:
+    """row_pipe: groups of blocks that all run together walk over long rows."""
+
+    def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
+        """See LaunchRule."""
+        if _is_empty(problem):
+            return []
+        layout, op = row_layout(problem), row_op_of(problem)
+        threads, vectors, stages = (variant.param(p) for p in ("THREADS", "VECTORS", "STAGES"))
+        smem = pipe_bytes(op, threads, vectors, stages)
+        per_sm = pipe_blocks_per_sm(smem, device)
+        plan = pipe_plan(problem, threads * vectors, device.sm_count * per_sm)
+        if plan is None:
+            raise Unsupported("the row does not fit on the device", found=layout.n)
+        n_in = op.n_inputs + op.n_extras
+        fixed = not any(any(s) for s in layout.lead.strides[op.n_inputs : n_in])
+        state = state_bytes(op)
+        context = {
+            "vector": row_access(problem).vector, "stages_ahead": stages,
+            "keep": fixed and op.n_extras > 0, "min_blocks": per_sm, "state_bytes": state,
+            "scratch": smem - _ALIGN_SLACK,
+        }
+        words = 2 + plan.blocks * 4 * state // 4 * 2
+        return [_record(problem, variant, row_access(problem).steps, context, splits=plan.blocks,
+                        grid=(plan.groups * plan.blocks, 1, 1), block=(threads, 1, 1), smem=smem,
+                        semaphores=plan.groups * words, cooperative=True)]
+
+    def examples(self, variant: Variant) -> list[Problem]:
+        """See LaunchRule."""
+        accesses = variant.param("THREADS") * variant.param("VECTORS")
+        rows = example_rows(8 * accesses + 16, rows=2)
+        return [rows[0], *rows[1:3], *rows[7:]]
+
+
+@dataclass(frozen=True, slots=True)
 class LoopRule:
     """row_loop: a block per row, any length, any strides."""
 
@@ -322,13 +360,13 @@ def row_problem(op: RowOp, inputs: Sequence[TensorSpec], out_dtypes: Sequence[st
     return Problem("ROW", tuple(inputs), tuple(outputs), (("row", op),))
 
 
-def example_rows(n: int) -> list[Problem]:
+def example_rows(n: int, rows: int = 5) -> list[Problem]:
     """Return row problems of length n that cover states, operands and dtypes."""
     def x(dtype: str) -> TensorSpec:
-        return TensorSpec.dense(dtype, (5, n))
+        return TensorSpec.dense(dtype, (rows, n))
 
-    weight = TensorSpec("f32", (5, n), (0, 1))
-    wide = TensorSpec.dense("f64", (5, n))
+    weight = TensorSpec("f32", (rows, n), (0, 1))
+    wide = TensorSpec.dense("f64", (rows, n))
     return [
         row_problem(build_row_op("softmax"), [x("bf16")], ["bf16"]),
         row_problem(build_row_op("softmax"), [x("f32")], ["f32"]),
@@ -346,6 +384,7 @@ RULES: dict[str, LaunchRule] = {
     "row.resident": ResidentRule(),
     "row.cluster": ClusterRule(),
     "row.loop": LoopRule(),
+    "row.pipe": PipeRule(),
     "row.split": SplitRule(),
     "row.column": ColumnRule(),
 }

@@ -49,6 +49,9 @@ class KernelGraph:
             kind = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
             check(api.cuGraphKernelNodeSetAttribute(
                 node, kind, driver.cluster_value(record.cluster)), what)
+        if record.cooperative:
+            kind = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+            check(api.cuGraphKernelNodeSetAttribute(node, kind, driver.cooperative_value()), what)
         self._nodes.append(node)
 
     def update(self, index: int) -> None:

@@ -318,6 +318,11 @@ def _config(record: LaunchRecord) -> Any:
         value.programmaticStreamSerializationAllowed = 1
         attr.value = value
         attrs.append(attr)
+    if record.cooperative:
+        attr = driver.CUlaunchAttribute()
+        attr.id = kinds.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+        attr.value = cooperative_value()
+        attrs.append(attr)
     config.attrs = attrs
     config.numAttrs = len(attrs)
     return config
@@ -327,6 +332,13 @@ def cluster_value(cluster: tuple[int, int, int]) -> Any:
     """Return the launch-attribute value of a cluster size."""
     value = api().CUlaunchAttributeValue()
     value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = cluster
+    return value
+
+
+def cooperative_value() -> Any:
+    """Return the launch-attribute value that makes all blocks of a launch run together."""
+    value = api().CUlaunchAttributeValue()
+    value.cooperative = 1
     return value
 
 

@@ -11,7 +11,13 @@ from .conv_plans import refuse_conv, refuse_lines
 from .elementwise_plans import tiled_plan, vector_plan
 from .facts import INT32_MAX, Facts
 from .metadata import Guards, KernelInfo, Number, Variant, evaluate
-from .row_plans import refuse_cluster, refuse_column, refuse_resident, refuse_split
+from .row_plans import (
+    refuse_cluster,
+    refuse_column,
+    refuse_pipe,
+    refuse_resident,
+    refuse_split,
+)
 
 if TYPE_CHECKING:
     from ...evidence.device import DeviceProfile
@@ -154,6 +160,7 @@ CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "elementwise_vec": elementwise_vec,
     "row_cluster": refuse_cluster,
     "row_column": refuse_column,
+    "row_pipe": refuse_pipe,
     "row_resident": refuse_resident,
     "row_split": refuse_split,
     "gemm_skinny": gemm_skinny,

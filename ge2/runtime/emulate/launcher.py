@@ -21,6 +21,7 @@ from .report import EmulationError, Report, decode
 from .tensor_map import encode_tensor_map
 
 DEFAULT_STEP_LIMIT = 2_000_000_000
+MAX_TOGETHER = 64  # blocks of a cooperative launch
 MAX_SHARED = {75: 65536, 80: 166912, 86: 101376, 89: 101376, 90: 232448, 100: 232448, 120: 101376}
 
 # The runtime has one launch at a time per process.
@@ -98,6 +99,9 @@ def _check_launch(record: LaunchRecord, arch: str) -> None:
     if record.smem > limit:
         raise LaunchFailed(f"{kernel}: too much shared memory for {arch}", argument="smem",
                            found=f"{record.smem} bytes", wanted=f"at most {limit}")
+    if record.cooperative and math.prod(record.grid) > MAX_TOGETHER:
+        raise LaunchFailed(f"{kernel}: too many blocks to emulate together", found=record.grid,
+                           wanted=f"at most {MAX_TOGETHER}")
     blocks = math.prod(record.cluster)
     fits = all(g % c == 0 for g, c in zip(record.grid, record.cluster, strict=True))
     if not fits or not 0 < blocks <= 16:
@@ -117,7 +121,8 @@ def _call(record: LaunchRecord, args: bytes, entry: int, arena: Memory, bank_con
     room[start:start + len(args)] = np.frombuffer(args, np.uint8)
     call: Any = native.LaunchArgs()
     call.grid, call.block = native.Triple(*record.grid), native.Triple(*record.block)
-    call.cluster = native.Triple(*record.cluster)
+    # Blocks that may wait for each other run as one group, as a cluster's do.
+    call.cluster = native.Triple(*(record.grid if record.cooperative else record.cluster))
     call.shared_bytes, call.want_banks = record.smem, int(bank_conflicts)
     call.overlaps = int(record.pdl)
     call.step_limit, call.entry = step_limit, entry

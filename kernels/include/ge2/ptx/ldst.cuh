@@ -55,6 +55,17 @@ inline void store_release(unsigned* pointer, unsigned value) {
     asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(pointer), "r"(value) : "memory");
 }
 
+// 8 bytes that other blocks see and poll as one, without ordering other accesses.
+inline unsigned long long load_relaxed_64(const unsigned long long* pointer) {
+    unsigned long long value;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(pointer) : "memory");
+    return value;
+}
+
+inline void store_relaxed_64(unsigned long long* pointer, unsigned long long value) {
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(pointer), "l"(value) : "memory");
+}
+
 // Returns the old value.
 inline unsigned atomic_add_acq_rel(unsigned* pointer, unsigned value) {
     unsigned old;

@@ -228,7 +228,7 @@ char* ge2emu_launch(const LaunchArgs* in) {
     for (u32 w = 0; w < warps_per_block; ++w)
       launch.warps.push_back({b * launch.threads_per_block + w * 32,
                               std::min(32u, launch.threads_per_block - w * 32)});
-  launch.shared_base = static_cast<u8*>(map_zero(16ull * kSharedWindow));
+  launch.shared_base = static_cast<u8*>(map_zero(kSharedSpan));
   for (u32 b = 0; b < launch.group_blocks; ++b) {
     Region& r = launch.blocks[b].shared;
     r.name = "shared memory";
@@ -247,7 +247,7 @@ char* ge2emu_launch(const LaunchArgs* in) {
     L = nullptr;
   }
   for (Block& b : launch.blocks) free_shadow(b.shared);
-  munmap(launch.shared_base, 16ull * kSharedWindow);
+  munmap(launch.shared_base, kSharedSpan);
   in->arena->next_serial = launch.serial + 1;
   return json.empty() ? nullptr : strdup(json.c_str());
 }

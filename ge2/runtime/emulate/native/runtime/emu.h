@@ -19,7 +19,8 @@ using u64 = std::uint64_t;
 using addr_t = std::uintptr_t;
 
 constexpr u64 kStackSize = 256 * 1024;
-constexpr u32 kSharedWindow = 1u << 20;  // address distance between the blocks of a cluster
+constexpr u32 kSharedWindow = 1u << 20;  // address distance between the blocks of a group
+constexpr unsigned long long kSharedSpan = 64ull * kSharedWindow;  // a group has up to 64 blocks
 constexpr u32 kSharedBase = 1024;        // first dynamic shared byte, as on sm_90
 constexpr u32 kSharedSlack = 1024;       // launches ask for this much more, for the alignment
 constexpr u32 kAsyncSlots = 64;          // clock entries of asynchronous engines, by mbarrier
@@ -265,7 +266,7 @@ struct Launch {
   void* scheduler_sp = nullptr;
   bool aborted = false;
   u64 idle_spins = 0;    // polls since the last write or barrier
-  u8* shared_base = nullptr;  // windows of 16 blocks
+  u8* shared_base = nullptr;  // a window for each block of the group
   Region* last_region = nullptr;
 };
 

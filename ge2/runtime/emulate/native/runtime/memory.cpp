@@ -103,7 +103,7 @@ u64 epoch_of(const Thread& t) { return make_epoch(t.tid, t.own); }
 u32 pc32(void* pc) { return static_cast<u32>(reinterpret_cast<addr_t>(pc) - L->image.lo); }
 
 bool is_shared(addr_t a) {
-  return a - reinterpret_cast<addr_t>(L->shared_base) < 16ull * kSharedWindow;
+  return a - reinterpret_cast<addr_t>(L->shared_base) < kSharedSpan;
 }
 
 u8* shared_pointer(u32 smem) { return L->shared_base + smem; }

@@ -145,7 +145,7 @@ extern "C" unsigned char* ge2emu_shared_memory() {
 
 extern "C" u32 ge2emu_smem_address(const void* p) {
   const u64 at = reinterpret_cast<addr_t>(p) - reinterpret_cast<addr_t>(L->shared_base);
-  if (at >= 16ull * kSharedWindow)
+  if (at >= kSharedSpan)
     fail("bad address", "smem_address of a pointer that is not to shared memory",
          reinterpret_cast<addr_t>(p), __builtin_return_address(0));
   return static_cast<u32>(at);

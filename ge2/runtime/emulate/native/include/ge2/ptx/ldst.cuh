@@ -23,6 +23,14 @@ GE2_INLINE unsigned load_acquire(const unsigned* pointer) {
 GE2_INLINE void store_release(unsigned* pointer, unsigned value) {
     ge2emu_atomic_store(pointer, &value, 4, 2);
 }
+GE2_INLINE unsigned long long load_relaxed_64(const unsigned long long* pointer) {
+    unsigned long long value;
+    ge2emu_atomic_load(&value, pointer, 8, 0);
+    return value;
+}
+GE2_INLINE void store_relaxed_64(unsigned long long* pointer, unsigned long long value) {
+    ge2emu_atomic_store(pointer, &value, 8, 0);
+}
 GE2_INLINE unsigned atomic_add_acq_rel(unsigned* pointer, unsigned value) {
     return ge2emu_atomic_u32(pointer, 0, value, 0, 3);
 }
