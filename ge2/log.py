@@ -8,7 +8,7 @@ from functools import cache
 from . import config
 from .errors import Invalid, near_matches
 
-TOPICS = ("cache", "compile", "select", "fuse")
+TOPICS = ("cache", "compile", "select", "fuse", "tune")
 
 
 @cache

@@ -94,6 +94,10 @@ class Problem:
         # Binding looks a problem up in several caches; its parts are hashed once.
         return self._hash
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Without the cached hash: expressions hash differently in every process.
+        return Problem, (self.op_type, self.inputs, self.outputs, self.attrs)
+
     @cached_property
     def attr_map(self) -> dict[str, Hashable]:
         """The attributes as a mapping (do not change it)."""

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..problem import Problem
+from ..compiler.kernels.work import bytes_of, flops_of, least_seconds
 from .output import Report
 
 if TYPE_CHECKING:
-    from ..evidence.device import DeviceProfile
     from ..model import Model
 
 
@@ -73,43 +72,6 @@ def write_trace(rows: Iterable[NodeTime], path: str) -> None:
         Path(path).write_text(json.dumps({"traceEvents": events}, indent=1), encoding="utf-8")
     except OSError as error:
         raise click.BadParameter(f"{path}: {error.strerror}", param_hint="--trace") from None
-
-
-def flops_of(problem: Problem) -> int:
-    """Return the multiplications and additions of a product or convolution, else 0."""
-    output = problem.outputs[0]
-    if problem.op_type == "GEMM_BIAS_ACT":
-        a = problem.inputs[0]
-        assert a is not None
-        k = a.shape[-2] if problem.attr_map.get("trans_a") else a.shape[-1]
-        return 2 * output.size * k
-    if problem.op_type.startswith("CONV"):
-        weights = problem.inputs[1]
-        assert weights is not None
-        return 2 * output.size * (weights.size // max(weights.shape[0], 1))
-    return 0
-
-
-def bytes_of(problem: Problem) -> int:
-    """Return the bytes of all distinct elements that a problem reads and writes."""
-    from ..contract import DTYPES
-
-    total = 0
-    for spec in problem.tensors:
-        if spec is None:
-            continue
-        count = 1
-        for extent, stride in zip(spec.shape, spec.strides, strict=True):
-            count *= extent if stride else min(extent, 1)
-        total += count * DTYPES[spec.dtype].itemsize
-    return total
-
-
-def least_seconds(problem: Problem, device: DeviceProfile) -> float:
-    """Return the time below which a device cannot solve a problem: memory or arithmetic."""
-    dtype = problem.outputs[0].dtype
-    peak = device.tensor_tflops if dtype in ("f16", "bf16") else device.fp32_tflops
-    return max(bytes_of(problem) / (device.copy_gbps * 1e9), flops_of(problem) / (peak * 1e12))
 
 
 def _profile_cpu(model: Model, feeds: Mapping[str, Any]) -> list[NodeTime]:

@@ -83,7 +83,8 @@ def rotations(nbytes: int, l2_bytes: int) -> int:
 
 
 def measure(candidates: Mapping[str, Candidate | Enqueue], *, cold: bool, l2_bytes: int = 0,
-            rounds: int = 20, seed: int = 0, timer: Timer | None = None) -> dict[str, Timing]:
+            rounds: int = 20, seed: int = 0, timer: Timer | None = None,
+            warm_up_us: float = WARM_UP_US, sample_us: float = SAMPLE_US) -> dict[str, Timing]:
     """Time candidates against each other.
 
     Args:
@@ -93,6 +94,8 @@ def measure(candidates: Mapping[str, Candidate | Enqueue], *, cold: bool, l2_byt
         rounds: samples per candidate.
         seed: of the order within rounds.
         timer: stands in for the GPU in tests.
+        warm_up_us: how long the candidates run before the first sample.
+        sample_us: about how long one sample lasts.
 
     Raises:
         Invalid: a cold candidate's buffer sets fit into the cache, or nothing is to be timed.
@@ -106,8 +109,8 @@ def measure(candidates: Mapping[str, Candidate | Enqueue], *, cold: bool, l2_byt
     clock = timer or GpuTimer()
     batches, counts = {}, {}
     for name, candidate in full.items():
-        batches[name], counts[name] = _sized_batch(candidate, cold, clock)
-    _warm_up(list(batches.values()), clock)
+        batches[name], counts[name] = _sized_batch(candidate, cold, clock, sample_us)
+    _warm_up(list(batches.values()), clock, warm_up_us)
     order = list(full)
     shuffle = random.Random(seed)
     samples: dict[str, list[float]] = {name: [] for name in full}
@@ -128,20 +131,21 @@ def _check_rotation(name: str, candidate: Candidate, cold: bool, l2_bytes: int) 
                       wanted=f"at least {wanted} bytes")
 
 
-def _sized_batch(candidate: Candidate, cold: bool, clock: Timer) -> tuple[Callable[[], None], int]:
-    """Return a batch that lasts about SAMPLE_US, in whole turns over the buffer sets."""
+def _sized_batch(candidate: Candidate, cold: bool, clock: Timer, sample_us: float
+                 ) -> tuple[Callable[[], None], int]:
+    """Return a batch that lasts about sample_us, in whole turns over the buffer sets."""
     turn = list(candidate.launches) if cold else [candidate.launches[0]]
     probe = clock.batch(turn, candidate.capture)
     once = min(clock.time([probe, probe, probe])[1:])
-    turns = max(1, min(int(SAMPLE_US / max(once, 0.1)), MAX_LAUNCHES // len(turn)))
+    turns = max(1, min(int(sample_us / max(once, 0.1)), MAX_LAUNCHES // len(turn)))
     if turns == 1:
         return probe, len(turn)
     return clock.batch(turn * turns, candidate.capture), len(turn) * turns
 
 
-def _warm_up(batches: Sequence[Callable[[], None]], clock: Timer) -> None:
+def _warm_up(batches: Sequence[Callable[[], None]], clock: Timer, least_us: float) -> None:
     spent = 0.0
-    while spent < WARM_UP_US:
+    while spent < least_us:
         spent += max(sum(clock.time(batches)), 1.0)
 
 

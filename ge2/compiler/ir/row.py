@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
@@ -142,6 +142,10 @@ class RowOp:
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Without the cached hash: expressions hash differently in every process.
+        return RowOp, tuple(getattr(self, field.name) for field in fields(self))
 
     def __str__(self) -> str:
         return self.text

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from ge2.cli import run
-from ge2.commands import node_profile, run_tools
+from ge2.commands import run_tools
+from ge2.compiler.kernels import work
 from ge2.problem import Problem, TensorSpec
 
 EXAMPLE = ["run", "examples/digits/model.json", "--backend", "cpu", "-q"]
@@ -73,8 +74,8 @@ def test_work_of_a_problem() -> None:
     bias = TensorSpec("f16", (32, 16), (0, 1))
     y = TensorSpec.dense("f16", (32, 16))
     product = Problem("GEMM_BIAS_ACT", (a, b, bias), (y,), (("trans_a", False),))
-    assert node_profile.flops_of(product) == 2 * 32 * 64 * 16
-    assert node_profile.bytes_of(product) == 2 * (32 * 64 + 64 * 16 + 16 + 32 * 16)
+    assert work.flops_of(product) == 2 * 32 * 64 * 16
+    assert work.bytes_of(product) == 2 * (32 * 64 + 64 * 16 + 16 + 32 * 16)
     x, w = TensorSpec.dense("f32", (1, 8, 6, 6)), TensorSpec.dense("f32", (4, 8, 3, 3))
     out = TensorSpec.dense("f32", (1, 4, 6, 6))
-    assert node_profile.flops_of(Problem("CONV2D", (x, w), (out,))) == 2 * 4 * 36 * 8 * 9
+    assert work.flops_of(Problem("CONV2D", (x, w), (out,))) == 2 * 4 * 36 * 8 * 9

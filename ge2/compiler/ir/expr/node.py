@@ -45,6 +45,10 @@ class Expr:
         """Return where(self, yes, no); two plain numbers become constants of dtype."""
         return select(self, _lift_or(yes, dtype), _lift_or(no, dtype))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Equal expressions stay the same object also when they come from another process.
+        return _make, (self.kind, self.op, self.args, self.dtype, self.value)
+
     def __repr__(self) -> str:
         from .bundle import ExprBundle
 

@@ -1,0 +1,51 @@
+"""What a problem reads, writes and computes at least, and the least time that it takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...contract import DTYPES
+from ...problem import Problem
+
+if TYPE_CHECKING:
+    from ...evidence.device import DeviceProfile
+
+
+def flops_of(problem: Problem) -> int:
+    """Return the multiplications and additions of a product or convolution, else 0."""
+    output = problem.outputs[0]
+    if problem.op_type == "GEMM_BIAS_ACT":
+        a = problem.inputs[0]
+        assert a is not None
+        k = a.shape[-2] if problem.attr_map.get("trans_a") else a.shape[-1]
+        return 2 * output.size * k
+    if problem.op_type.startswith("CONV"):
+        weights = problem.inputs[1]
+        assert weights is not None
+        return 2 * output.size * (weights.size // max(weights.shape[0], 1))
+    return 0
+
+
+def bytes_of(problem: Problem) -> int:
+    """Return the bytes of all distinct elements that a problem reads and writes."""
+    total = 0
+    for spec in problem.tensors:
+        if spec is None:
+            continue
+        count = 1
+        for extent, stride in zip(spec.shape, spec.strides, strict=True):
+            count *= extent if stride else min(extent, 1)
+        total += count * DTYPES[spec.dtype].itemsize
+    return total
+
+
+def peak_tflops(problem: Problem, device: DeviceProfile) -> float:
+    """Return the arithmetic peak for a problem's element type."""
+    narrow = problem.outputs[0].dtype in ("f16", "bf16")
+    return device.tensor_tflops if narrow else device.fp32_tflops
+
+
+def least_seconds(problem: Problem, device: DeviceProfile) -> float:
+    """Return the time below which a device cannot solve a problem: memory or arithmetic."""
+    return max(bytes_of(problem) / (device.copy_gbps * 1e9),
+               flops_of(problem) / (peak_tflops(problem, device) * 1e12))

@@ -1,0 +1,121 @@
+"""Predicted times: a device profile and what a launch costs on each axis, corrected by evidence.
+
+A launch is waves of blocks over the multiprocessors. A block takes as long as the slowest of its
+arithmetic, its traffic through L2 and its share of memory bandwidth; a wave that is not full still
+takes a block's time. What the axes cannot know (how well a kernel schedules) is one factor per
+kernel and device, learned from records; without any it is a default with a wide uncertainty.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from .device import DeviceProfile
+
+LAUNCH_US = 2.0
+PROLOGUE_US = 0.8  # filling a block's pipeline: about two trips to memory
+L2_OVER_MEMORY = 2.5  # L2 bandwidth as a multiple of the copy rate
+MAX_THREADS_PER_SM = 2048
+MAX_BLOCKS_PER_SM = 32
+UNKNOWN = 0.5  # relative uncertainty of a kernel without evidence
+SMALLEST = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class CostAxes:
+    """What a variant does on a problem, in numbers that do not depend on the device.
+
+    Attributes:
+        kernel: name that corrections are learned under.
+        blocks: in the grid. resident: blocks that share a multiprocessor.
+        flops: of one block. tensor: on tensor cores.
+        traffic: bytes that one block moves to or from L2.
+        nbytes: distinct bytes of the whole problem: the least that memory moves.
+        efficiency: share of the arithmetic peak that the inner loop can reach.
+        launches: kernels, one after the other.
+    """
+
+    kernel: str
+    blocks: int
+    resident: int
+    flops: float
+    tensor: bool
+    traffic: float
+    nbytes: float
+    efficiency: float
+    launches: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A time in microseconds and its relative uncertainty (one standard deviation of the log)."""
+
+    time_us: float
+    uncertainty: float
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """Measured over predicted time of a kernel: the median, and how far it scatters."""
+
+    factor: float
+    scatter: float
+
+
+def raw_time(axes: CostAxes, device: DeviceProfile) -> float:
+    """Return the uncorrected time in microseconds."""
+    peak = device.tensor_tflops if axes.tensor else device.fp32_tflops
+    per_sm = peak * 1e6 * axes.efficiency / device.sm_count  # flops per microsecond
+    l2_rate = device.copy_gbps * 1e3 * L2_OVER_MEMORY / device.sm_count  # bytes per microsecond
+    slots = device.sm_count * axes.resident
+    waves = math.ceil(axes.blocks / slots)
+    # Blocks that share a multiprocessor share its units; the last wave may hold fewer of them.
+    rest = axes.blocks - (waves - 1) * slots
+    busiest = (waves - 1) * axes.resident + math.ceil(rest / device.sm_count)
+    block = max(axes.flops / per_sm, axes.traffic / l2_rate)
+    memory = axes.nbytes / (device.copy_gbps * 1e3)
+    return axes.launches * LAUNCH_US + waves * PROLOGUE_US + max(busiest * block, memory)
+
+
+class CostModel:
+    """Predicts times on one device.
+
+    Args:
+        device: whose profile is used.
+        corrections: by kernel name; see fit().
+    """
+
+    def __init__(self, device: DeviceProfile,
+                 corrections: Mapping[str, Correction] | None = None) -> None:
+        self.device = device
+        self.corrections = dict(corrections or {})
+
+    def predict(self, axes: CostAxes) -> Prediction:
+        """Return the time of a launch."""
+        correction = self.corrections.get(axes.kernel)
+        raw = raw_time(axes, self.device)
+        if correction is None:
+            return Prediction(raw, UNKNOWN)
+        return Prediction(raw * correction.factor, correction.scatter)
+
+
+def fit(device: DeviceProfile, measured: Iterable[tuple[CostAxes, float]]
+        ) -> dict[str, Correction]:
+    """Return corrections from (axes, measured microseconds) pairs."""
+    ratios: dict[str, list[float]] = {}
+    for axes, time_us in measured:
+        if time_us > 0:
+            ratios.setdefault(axes.kernel, []).append(
+                math.log(time_us / raw_time(axes, device)))
+    return {kernel: _correction(logs) for kernel, logs in ratios.items()}
+
+
+def _correction(logs: list[float]) -> Correction:
+    middle = statistics.median(logs)
+    if len(logs) < 2:
+        return Correction(math.exp(middle), UNKNOWN / 2)
+    scatter = 1.48 * statistics.median(abs(x - middle) for x in logs)  # as a standard deviation
+    return Correction(math.exp(middle), max(scatter, SMALLEST))
