@@ -157,11 +157,13 @@ class ResidentRule:
         per_block = max(1, 128 // lanes)
         scratch = {"warp_shuffle": 0, "block": lanes // WARP * 128, "shared_tree": lanes * 64}
         bytes_needed = scratch[variant.param("REDUCE")] * per_block
-        common = _row_context(problem)
+        common, op = _row_context(problem), row_op_of(problem)
+        early = variant.param("WEIGHTS") == "early"
         context = {
             **common, "lanes": lanes, "rows_per_block": per_block, "scratch": bytes_needed,
-            "min_blocks": _min_blocks(lanes * per_block, vectors, row_op_of(problem).n_inputs,
-                                      common["whole"], device.arch),
+            "min_blocks": _min_blocks(
+                lanes * per_block, vectors, op.n_inputs + (op.n_extras if early else 0),
+                common["whole"], device.arch),
         }
         blocks = -(-layout.rows // per_block)
         return [_record(problem, variant, row_access(problem).steps, context, grid=(blocks, 1, 1),
@@ -173,6 +175,8 @@ class ResidentRule:
         long = variant.param("REDUCE") != "warp_shuffle"
         n = 64 * 8 * int(variant.param("VECTORS")) if long else 64 * int(variant.param("VECTORS"))
         odd = TensorSpec.dense("bf16", (5, n - 3))
+        if variant.param("WEIGHTS") == "early":
+            return [p for p in example_rows(n) if row_op_of(p).n_extras]
         return [*example_rows(n), row_problem(build_row_op("softmax"), [odd], ["bf16"])]
 
 

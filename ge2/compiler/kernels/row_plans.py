@@ -212,7 +212,10 @@ def row_splits(layout: RowLayout, sm_count: int, blocks_per_sm: int) -> int:
 
 def refuse_resident(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
     """Guard of row_warp and row_block: the row fits in that many registers."""
-    lanes = resident_lanes(problem, variant.param("VECTORS"))
+    vectors = variant.param("VECTORS")
+    lanes = resident_lanes(problem, vectors)
+    if variant.param("WEIGHTS") == "early" and row_op_of(problem).n_extras == 0:
+        return "no weights to read early"
     if variant.param("REDUCE") == "warp_shuffle":
         return "" if lanes <= WARP else f"the row needs {lanes} threads, a warp has {WARP}"
     if lanes <= WARP:

@@ -85,8 +85,9 @@ struct BlocksOfRow {
     }
 };
 
-template <typename Op, typename Row, typename Group, typename Place, int V, int U, typename Linear,
-          typename Args>
+// EARLY: the extras are on their way while the row is reduced.
+template <typename Op, typename Row, typename Group, typename Place, int V, int U, bool EARLY,
+          typename Linear, typename Args>
 inline void row_resident(const Args& args, unsigned char* scratch) {
     using Compute = typename Op::Compute;
     const int rank = Place::rank();
@@ -97,6 +98,11 @@ inline void row_resident(const Args& args, unsigned char* scratch) {
     Group group(scratch);
     ResidentPart<Row, V, U> part;
     part.load(row, rank, Place::kLanes, args.n);
+    typename Row::template ExtraChunk<V> early[EARLY ? U : 1];
+    if constexpr (EARLY) {
+#pragma unroll
+        for (int u = 0; u < U; ++u) row.load(early[u], part.column[u], part.valid[u], part.skip[u]);
+    }
     typename Op::Values first{};
     if constexpr (Op::kPivot) {
         typename Row::template Chunk<1> head;
@@ -129,7 +135,11 @@ inline void row_resident(const Args& args, unsigned char* scratch) {
         for (int u = 0; u < U; ++u) {
             if (part.valid[u] == 0) continue;
             typename Row::template ExtraChunk<V> extras;
-            row.load(extras, part.column[u], part.valid[u], part.skip[u]);
+            if constexpr (EARLY) {
+                extras = early[u];
+            } else {
+                row.load(extras, part.column[u], part.valid[u], part.skip[u]);
+            }
             const typename Row::template Chunk<V> x =
                 U >= 4 ? part.x[u].again(args.zero[3]) : part.x[u];
             typename Row::template OutChunk<V> out;
