@@ -197,6 +197,20 @@ def _pad(problem: Problem, _op: KernelOp) -> None:
     _same_dtype(problem, "x", x)
 
 
+def _resample(problem: Problem, op: KernelOp) -> None:
+    from ..compiler import opdefs
+    from ..compiler.ir.nodes import TensorType
+
+    types = [None if t is None else TensorType(t.dtype, t.shape) for t in problem.inputs]
+    wanted, = opdefs.infer("RESAMPLE", types, {"axes": problem.attr_map["axes"]})
+    y = problem.outputs[0]
+    _require(y.shape == wanted.shape, "output 0", y, wanted.shape)
+    for slot, spec in enumerate(problem.tensors):
+        if spec is not None:
+            _require(spec.is_dense, op.input_name(slot), spec, "dense")
+    _same_dtype(problem, "x", problem.inputs[0])  # type: ignore[arg-type] # checked by infer
+
+
 def _conv(problem: Problem, _op: KernelOp) -> None:
     x, w = problem.inputs[:2]
     bias, residual = (*problem.inputs[2:], None, None)[:2]
@@ -264,6 +278,7 @@ _CHECKS: dict[str, Callable[[Problem, KernelOp], None]] = {
     "CONCAT": _concat,
     "GATHER": _gather,
     "PAD": _pad,
+    "RESAMPLE": _resample,
     "CONV2D": _conv,
     "POOL2D": _pool,
     "LAB_NORMALIZE_SUM": _normalize_sum,

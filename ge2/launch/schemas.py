@@ -83,6 +83,10 @@ KERNEL_OPS: dict[str, KernelOp] = {
             AttrSpec("mode", "str", "constant", ("constant", "reflect", "edge", "wrap")),
             AttrSpec("value", "float", 0.0, doc="fill of constant"),
         ), doc="x extended at both ends of every axis"),
+        KernelOp("RESAMPLE", ("x", "places_a", "weights_a?", "places_b?", "weights_b?"),
+                 (AttrSpec("axes", "ints", REQUIRED, doc="one or two axes, in order"),),
+                 doc="sums of picked elements along axes; tables [out, taps], places i32, "
+                     "weights f32 (f64 for f64); without weights one element is picked"),
         KernelOp("CONV2D", ("x", "w", "bias?", "residual?"),
                  (*_WINDOW, AttrSpec("group", "int", 1), *_ACT),
                  doc="x NCHW, w OIHW"),

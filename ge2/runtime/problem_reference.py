@@ -86,6 +86,12 @@ def _pad(problem: Problem, inputs: Inputs) -> list[Array]:
     return opdefs.reference("PAD", list(inputs), dict(problem.attr_map))
 
 
+def _resample(problem: Problem, inputs: Inputs) -> list[Array]:
+    from ..compiler import opdefs
+
+    return opdefs.reference("RESAMPLE", list(inputs), dict(problem.attr_map))
+
+
 def _conv(problem: Problem, inputs: Inputs) -> list[Array]:
     from ..compiler import opdefs
 
@@ -111,6 +117,7 @@ _REFERENCES: dict[str, Callable[[Problem, Inputs], list[Array]]] = {
     "CONCAT": _concat,
     "GATHER": _gather,
     "PAD": _pad,
+    "RESAMPLE": _resample,
     "CONV2D": _conv,
     "POOL1D": _pool,
     "POOL2D": _pool,

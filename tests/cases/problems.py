@@ -296,6 +296,30 @@ def pad_cases() -> Iterator[Case]:
                     {"mode": row["mode"], "pads": (*low, *high), "value": row["value"]})
 
 
+def resample_cases() -> Iterator[Case]:
+    """Yield the RESAMPLE cases: one and two axes, picks and sums of few and many taps."""
+    rows = at_least(200, {
+        "shape": ((9, 5), (3, 8, 7), (2, 3, 6, 5), (1, 4, 8, 16)), "axes": ("last", "first", "two"),
+        "size": (1, 2, 7, 12, 33), "other": (4, 5, 16), "taps": (1, 2, 3, 4, 6),
+        "weighs": ("both", "none", "one"), "dtype": ("f32", "f16", "bf16", "f64", "u8", "i64")})
+    for row in rows:
+        shape, dtype = row["shape"], row["dtype"]
+        rank = len(shape)
+        axes = {"last": (rank - 1,), "first": (0,), "two": (rank - 2, rank - 1)}[row["axes"]]
+        weighs = "none" if dtype in ("u8", "i64") else row["weighs"]
+        out, inputs, spans = list(shape), [operand(dtype, shape, "dense")], []
+        for index, axis in enumerate(axes):
+            sums = weighs == "both" or (weighs == "one" and index == 0)
+            table = ((row["size"], row["other"])[index], row["taps"] if sums else 1)
+            out[axis] = table[0]
+            spans.append((len(inputs), 0, shape[axis]))
+            weight = operand("f64" if dtype == "f64" else "f32", table, "dense")
+            inputs += [operand("i32", table, "dense"), weight if sums else None]
+        yield _case(_label(row), "RESAMPLE", inputs, [operand(dtype, tuple(out), "dense")],
+                    {"axes": axes}, index_range=tuple(spans), terms=row["taps"] ** 2,
+                    positive=True)
+
+
 # -- windows --------------------------------------------------------------------------------------
 
 
@@ -376,6 +400,7 @@ def cases_for(op_type: str) -> tuple[Case, ...]:
         "CONCAT": concat_cases,
         "GATHER": gather_cases,
         "PAD": pad_cases,
+        "RESAMPLE": resample_cases,
         "CONV2D": conv_cases,
         "POOL2D": pool_cases,
         "LAB_NORMALIZE_SUM": lab_cases,

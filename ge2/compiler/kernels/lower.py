@@ -24,7 +24,7 @@ Specs = Sequence[TensorSpec | None]
 Ints = tuple[int, ...]
 
 _STRIDED = {"ELEMENTWISE": True, "GEMM_BIAS_ACT": True, "ROW": True, "CONCAT": True,
-            "GATHER": False, "PAD": True, "CONV2D": False, "POOL2D": False}
+            "GATHER": False, "RESAMPLE": False, "PAD": True, "CONV2D": False, "POOL2D": False}
 
 
 def accepts_strides(op_type: str) -> bool:
@@ -164,6 +164,14 @@ def _pad(op: str, attrs: dict[str, Any], inputs: Specs,
         "pads": pads, "mode": attrs["mode"], "value": attrs["value"]})
 
 
+def _resample(op: str, attrs: dict[str, Any], inputs: Specs,
+              outputs: Sequence[TensorSpec]) -> Problem:
+    x = inputs[0]
+    assert x is not None
+    axes = tuple(axis % len(x.shape) for axis in attrs["axes"])
+    return _problem("RESAMPLE", inputs, outputs, {"axes": axes})
+
+
 def _window(op: str, attrs: dict[str, Any], sizes: Ints, kernel: Ints) -> dict[str, Hashable]:
     """Return strides, dilations and pads (begins, then ends) with nothing left to default."""
     n = len(sizes)
@@ -204,6 +212,7 @@ _RULES: dict[str, Rule] = {
     "CONCAT": _concat,
     "GATHER": _gather,
     "PAD": _pad,
+    "RESAMPLE": _resample,
     "CONV2D": _conv,
     "MAX_POOL": _pool,
     "AVG_POOL": _pool,

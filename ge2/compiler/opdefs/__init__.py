@@ -32,6 +32,7 @@ from . import (
     quantize,
     recurrent,
     reduce,
+    resample,
     resize,
     rotary,
     scatter,
@@ -46,8 +47,8 @@ __all__ = ["OPS", "Builder", "OpDef", "dtype_of", "evaluate", "expression", "ful
 OPS: dict[str, OpDef] = {
     op.name: op
     for module in (elementwise, gemm, einsum, quantize, normalize, channel_norm, reduce, extrema,
-                   order, movement, layout, index, scatter, conv, conv_transpose, pool, resize,
-                   attention, rotary, recurrent, fused_row, add_norm)
+                   order, movement, layout, index, scatter, conv, conv_transpose, pool, resample,
+                   resize, attention, rotary, recurrent, fused_row, add_norm)
     for op in module.OPDEFS
 }
 

@@ -132,8 +132,8 @@ def _weighted(x: Array, scale: float, attrs: dict[str, Any]) -> tuple[Array, Arr
     return base[:, None] + steps[None], weights
 
 
-def _tables(shape: Sequence[int], attrs: dict[str, Any]) -> dict[int, Taps]:
-    """Return the table of every axis that changes."""
+def _tables(shape: Sequence[Extent], attrs: dict[str, Any]) -> dict[int, Taps]:
+    """Return the table of every axis that changes; those have known extents."""
     found = extents(shape, attrs)
     roi = attrs["roi"] or (0.0,) * len(found) + (1.0,) * len(found)
     tables = {}
@@ -141,7 +141,8 @@ def _tables(shape: Sequence[int], attrs: dict[str, Any]) -> dict[int, Taps]:
         window = (roi[index], roi[len(found) + index])
         crops = attrs["coordinate_transformation_mode"] == "tf_crop_and_resize"
         if scale != 1.0 or out != shape[axis] or (crops and window != (0.0, 1.0)):
-            tables[axis] = axis_taps(shape[axis], int(out), scale, attrs, window)  # type: ignore[arg-type]
+            size = int(shape[axis])  # type: ignore[arg-type]
+            tables[axis] = axis_taps(size, int(out), scale, attrs, window)  # type: ignore[arg-type]
     return tables
 
 
@@ -181,29 +182,44 @@ def _reference(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
 
 def _decompose(builder: Builder, inputs: Sequence[str],
                attrs: dict[str, Any]) -> Sequence[str] | None:
-    """Gather the taps of each axis and add them with their weights."""
+    """Resample the axes, two at a time, then show the value of what lies outside."""
     kind = builder.type(inputs[0])
-    if not kind.is_static:
+    if not all(isinstance(kind.shape[axis], int) for axis in _changed(kind.shape, attrs)):
         return None
+    tables = _tables(kind.shape, attrs)
+    value, axes = inputs[0], sorted(tables)
+    # The last two together: the kernel walks rows and columns of images.
+    groups = [axes[:len(axes) % 2], *zip(axes[len(axes) % 2::2], axes[len(axes) % 2 + 1::2],
+                                         strict=True)]
+    for group in groups:
+        if group:
+            operands = [name for axis in group for name in _table(builder, tables[axis], kind)]
+            while not operands[-1]:
+                operands.pop()
+            value = builder.op("RESAMPLE", value, *operands, axes=tuple(group))
     dtype = numpy_dtype(kind.dtype)
-    tables = _tables([int(e) for e in kind.shape], attrs)  # type: ignore[arg-type]
-    value = inputs[0]
-    for axis, taps in tables.items():
-        spread = (-1, *(1,) * (kind.rank - axis - 1))
-        parts = []
-        for t in range(taps.places.shape[1]):
-            part = builder.op("GATHER", value, builder.constant(taps.places[:, t]), axis=axis)
-            if taps.places.shape[1] > 1:
-                weights = builder.constant(taps.weights[:, t].reshape(spread).astype(dtype))
-                part = builder.op("MUL", part, weights)
-            parts.append(part)
-        value = parts[0] if len(parts) == 1 else builder.op("SUM", *parts)
     for axis, taps in tables.items():
         if taps.outside is not None:
             mask = taps.outside.reshape(-1, *(1,) * (kind.rank - axis - 1))
             fill = builder.constant(np.asarray(attrs["extrapolation_value"], dtype))
             value = builder.op("WHERE", builder.constant(mask), fill, value)
     return [value if value != inputs[0] else builder.op("IDENTITY", value)]
+
+
+def _changed(shape: Sequence[Extent], attrs: dict[str, Any]) -> list[int]:
+    """Return the axes that need tables; the others may be symbolic."""
+    crops = attrs["coordinate_transformation_mode"] == "tf_crop_and_resize"
+    return [axis for axis, (out, scale) in extents(shape, attrs).items()
+            if crops or scale != 1.0 or out != shape[axis]]
+
+
+def _table(builder: Builder, taps: Taps, kind: TensorType) -> tuple[str, str]:
+    """Return places and weights of an axis as constants; "" for weights that are all 1."""
+    places = builder.constant(taps.places.astype(np.int32))
+    if taps.places.shape[1] == 1 and bool(np.all(taps.weights == 1)):
+        return places, ""
+    dtype = np.float64 if kind.dtype == "f64" else np.float32
+    return places, builder.constant(taps.weights.astype(dtype))
 
 
 OPDEFS = (
