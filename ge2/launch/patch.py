@@ -49,6 +49,16 @@ class Args:
             base = addresses[spec.slot] if spec.slot >= 0 else workspace
             self._bytes[spec.offset:spec.offset + 128] = self._encode(spec, base + spec.addend)
 
+    def holes(self, slot: int) -> list[tuple[memoryview[int], int, int]] | None:
+        """Return (words, index, addend) of every word that holds a slot's address.
+
+        A caller may write address + addend there itself. None where the slot also has a tensor
+        map, which only patch can fill.
+        """
+        if any(spec.slot == slot for spec in self._maps):
+            return None
+        return [(self._words, index, addend) for index, s, addend in self._holes if s == slot]
+
     def tobytes(self) -> bytes:
         """Return the struct's bytes as patched last."""
         return self._bytes[: len(self.record.args)].tobytes()

@@ -13,12 +13,13 @@ from ..compiler.ir import expr as ex
 from ..compiler.ir.expr import ExprBundle
 from ..compiler.ir.nodes import Node
 from ..compiler.opdefs.activations import ACTIVATIONS
-from ..contract import ActKind
+from ..contract import DTYPE_NAMES, DTYPES, ActKind
 from ..problem import TensorSpec
 from . import gemm_check as check
-from .gemm_call import Call, cached, device_for, raw_stream, spec_of
+from .gemm_call import CALLS, Call, device_for, named, remember, spec_of
 from .gemm_forward import bias_spec, product
-from .gemm_types import GemmAttrs, Tensor, as_tensor
+from .gemm_types import GemmAttrs, Tensor
+from .operands import operand
 from .prepared import Prepared
 
 _INPUTS = ("A", "B", "C", "gY", "Z", "Bias")
@@ -44,22 +45,17 @@ def backward(A: Any, B: Any, C: Any, gY: Any, Z: Any, gA: Any, gB: Any, gC: Any,
         MissingInput: gC without C, or Z and what it would be recomputed from are missing.
         Others as forward.
     """
-    given = (A, B, C, gY, Z, Bias, gA, gB, gC, gBias)
-    tensors = [x if x is None or type(x) is Tensor else as_tensor(x) for x in given]
-    key = ("backward", *[t.key if t is not None else None for t in tensors], attrs)
-    named: _Tensors = dict(zip(_ARGUMENTS, tensors, strict=True))
-    call = cached(key, lambda: _make(named, attrs))
-    addresses = tuple([t.ptr if t is not None else 0 for t in tensors])
-    call.run(addresses, None if addresses in call.checked else named,
-             0 if stream is None else raw_stream(stream))
+    operands = (A, B, C, gY, Z, Bias, gA, gB, gC, gBias)
+    pairs = [operand(x) for x in operands]
+    key = ("backward", *[pair[0] for pair in pairs], attrs.key)
+    call = CALLS.by_key.get(key)
+    if call is None:
+        call = remember(key, _make(named(_ARGUMENTS, operands), attrs))
+    call.run(tuple([pair[1] for pair in pairs]), operands, stream)
 
 
 def _make(t: _Tensors, attrs: GemmAttrs) -> Call:
-    a, b, g_y = t["A"], t["B"], t["gY"]
-    for name, tensor in (("A", a), ("B", b), ("gY", g_y)):
-        if tensor is None:
-            check.missing(name)
-    assert a is not None and b is not None and g_y is not None
+    a, b, _ = (check.required(t, name) for name in ("A", "B", "gY"))
     m, n, _ = check.dims(a, b, attrs)
     index = check.same_kind(t)
     check.gradients(t, attrs)
@@ -88,6 +84,7 @@ class _Plan:
         self.tensors = tensors
         self.attrs = attrs
         self.shape = (m, n)
+        self.compute = DTYPES[DTYPE_NAMES[check.required(tensors, "gY").desc.dtype]].compute
         self.nodes: list[Node] = []
         self.temporaries: list[str] = []
         self.specs: dict[str, TensorSpec] = {
@@ -110,6 +107,9 @@ class _Plan:
         if wants_bias:
             self._bias(d_z)
 
+    def _input(self, index: int) -> ex.Expr:
+        return ex.input(index, self.compute)
+
     def _temporary(self, name: str) -> str:
         self.temporaries.append(name)
         self.specs[name] = TensorSpec.dense(self.specs["gY"].dtype, self.shape)
@@ -120,13 +120,13 @@ class _Plan:
         attrs, wants_c = self.attrs, self.tensors["gC"] is not None
         if attrs.act is ActKind.NONE:
             if wants_c:
-                self._elementwise(("gY",), ("gC",), ex.input(0) * attrs.beta)
+                self._elementwise(("gY",), ("gC",), self._input(0) * attrs.beta)
             return "gY"
         if not (needed or wants_c):
             return "gY"
-        z = ex.input(1)
+        z = self._input(1)
         slope = ex.differentiate(ACTIVATIONS[attrs.act](z, attrs.slope), 1)
-        d_z = ex.input(0) * slope
+        d_z = self._input(0) * slope
         source = self._z()
         results, targets = [d_z], [self._temporary("dZ")] if needed else []
         if wants_c:
@@ -169,4 +169,4 @@ class _Plan:
             self.nodes.append(Node("REDUCE_SUM", "gBias", (d_z,), ("gBias",),
                                    {"axes": axes, "keepdims": True}))
         else:
-            self._elementwise((d_z,), ("gBias",), ex.input(0))
+            self._elementwise((d_z,), ("gBias",), self._input(0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..errors import DeviceMismatch
@@ -13,7 +13,7 @@ from ..problem import TensorSpec
 from ..runtime import driver
 from ..runtime.device import Device, cuda_device
 from . import gemm_check as check
-from .gemm_types import Tensor
+from .gemm_types import Tensor, as_tensor
 from .prepared import Prepared
 
 CALLS_KEPT = 512
@@ -38,37 +38,47 @@ class Call:
         self.outputs = tuple(outputs)
         self.checked: set[tuple[int, ...]] = set()
 
-    def run(self, addresses: tuple[int, ...], tensors: Mapping[str, Tensor | None] | None,
-            stream: int) -> None:
+    def run(self, addresses: tuple[int, ...], operands: Sequence[Any], stream: Any) -> None:
         """Check the addresses if they are new, and launch.
+
+        Args:
+            addresses: of the operands, 0 for an absent one.
+            operands: what the caller gave, in the order of the arguments.
 
         Raises:
             DeviceMismatch: memory of the host or of another GPU. Invalid: an output overlaps.
         """
+        handle = 0 if stream is None else stream if type(stream) is int else raw_stream(stream)
         if self.device.kind != "cuda":
-            self.check(addresses, tensors)
-            self.prepared.run(addresses, stream)
+            self.check(addresses, operands)
+            self.prepared.run(addresses, handle)
             return
         previous = driver.enter_device(self.device.index)
         try:
             if addresses not in self.checked:
-                self.check(addresses, tensors)
-            self.prepared.run(addresses, stream)
+                self.check(addresses, operands)
+            self.prepared.run(addresses, handle)
         finally:
             if previous is not None:
                 driver.leave_device(previous)
 
-    def check(self, addresses: tuple[int, ...],
-               tensors: Mapping[str, Tensor | None] | None) -> None:
-        if tensors is not None:
-            for name, tensor in tensors.items():
-                if tensor is not None:
-                    _check_owner(name, tensor, self.device)
-            check.overlaps({name: tensors[name] for name in self.outputs},
-                           {name: tensors[name] for name in self.inputs})
+    def check(self, addresses: tuple[int, ...], operands: Sequence[Any]) -> None:
+        """Check where the operands' memory is and that no output overlaps; remember the result."""
+        tensors = named(self.prepared.arguments, operands)
+        for name, tensor in tensors.items():
+            if tensor is not None:
+                _check_owner(name, tensor, self.device)
+        check.overlaps({name: tensors[name] for name in self.outputs},
+                       {name: tensors[name] for name in self.inputs})
         if len(self.checked) >= POINTERS_KEPT:
             self.checked.clear()
         self.checked.add(addresses)
+
+
+def named(names: Sequence[str], operands: Sequence[Any]) -> dict[str, Tensor | None]:
+    """Return the operands as tensors by argument name."""
+    return {name: None if x is None else as_tensor(x)
+            for name, x in zip(names, operands, strict=True)}
 
 
 def _check_owner(name: str, tensor: Tensor, device: Device) -> None:
@@ -82,22 +92,25 @@ def _check_owner(name: str, tensor: Tensor, device: Device) -> None:
                              wanted=f"device memory of GPU {device.index}")
 
 
-_local = threading.local()
+class _Calls(threading.local):
+    """A thread's prepared calls: Args blocks are patched in place, so threads do not share them.
 
-
-def cached(key: Any, make: Callable[[], Call]) -> Call:
-    """Return this thread's prepared call for key, made at first use.
-
-    Launch blocks are patched in place, so threads do not share them; compiled kernels are shared.
+    Compiled kernels are shared.
     """
-    calls: OrderedDict[Any, Call] | None = getattr(_local, "calls", None)
-    if calls is None:
-        calls = _local.calls = OrderedDict()
-    call = calls.get(key)
-    if call is None:
-        call = calls[key] = make()
-        if len(calls) > CALLS_KEPT:
-            calls.popitem(last=False)
+
+    def __init__(self) -> None:
+        self.by_key: OrderedDict[Any, Call] = OrderedDict()
+
+
+CALLS = _Calls()
+
+
+def remember(key: Any, call: Call) -> Call:
+    """Keep a call for this thread; the oldest goes when there are many."""
+    calls = CALLS.by_key
+    calls[key] = call
+    if len(calls) > CALLS_KEPT:
+        calls.popitem(last=False)
     return call
 
 

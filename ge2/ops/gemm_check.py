@@ -100,13 +100,16 @@ def overlaps(outputs: Mapping[str, Tensor | None], inputs: Mapping[str, Tensor |
         seen.append((name, start, end))
 
 
-def missing(name: str) -> None:
-    """Refuse a call without a required operand.
+def required(tensors: Mapping[str, Tensor | None], name: str) -> Tensor:
+    """Return an operand that must be there.
 
     Raises:
-        MissingInput: always.
+        MissingInput: it is None.
     """
-    raise MissingInput(f"{name} is required", argument=name, found=None, wanted="a tensor")
+    tensor = tensors[name]
+    if tensor is None:
+        raise MissingInput(f"{name} is required", argument=name, found=None, wanted="a tensor")
+    return tensor
 
 
 def gradients(t: Mapping[str, Tensor | None], attrs: GemmAttrs) -> None:

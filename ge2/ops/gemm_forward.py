@@ -8,11 +8,12 @@ from ..compiler.ir import expr as ex
 from ..compiler.ir.expr import ExprBundle
 from ..compiler.ir.nodes import Node
 from ..compiler.opdefs.activations import ACTIVATIONS
-from ..contract import ActKind
+from ..contract import DTYPES, ActKind
 from ..errors import MissingInput
 from . import gemm_check as check
-from .gemm_call import Call, cached, device_for, raw_stream, spec_of
-from .gemm_types import GemmAttrs, Tensor, as_tensor
+from .gemm_call import CALLS, Call, device_for, named, remember, spec_of
+from .gemm_types import GemmAttrs, Tensor
+from .operands import operand
 from .prepared import Prepared
 
 ARGUMENTS = ("A", "B", "Bias", "C", "Y", "Z_out")
@@ -36,43 +37,40 @@ def forward(A: Any, B: Any, Bias: Any, Y: Any, attrs: GemmAttrs, stream: Any = N
         DeviceMismatch, DtypeMismatch, LayoutMismatch, StrideMismatch, ShapeMismatch,
         MissingInput, Invalid: naming argument, found and wanted.
     """
-    a = A if type(A) is Tensor else as_tensor(A)
-    b = B if type(B) is Tensor else as_tensor(B)
-    y = Y if type(Y) is Tensor else as_tensor(Y)
-    bias = Bias if Bias is None or type(Bias) is Tensor else as_tensor(Bias)
-    c = C if C is None or type(C) is Tensor else as_tensor(C)
-    z = Z_out if Z_out is None or type(Z_out) is Tensor else as_tensor(Z_out)
-    key = (a.key, b.key, bias.key if bias is not None else None, y.key,
-           c.key if c is not None else None, z.key if z is not None else None, attrs)
-    call = cached(key, lambda: make_forward(a, b, bias, y, c, z, attrs))
-    addresses = (a.ptr, b.ptr, bias.ptr if bias is not None else 0, c.ptr if c is not None else 0,
-                 y.ptr, z.ptr if z is not None else 0)
-    tensors = None if addresses in call.checked else dict(
-        zip(ARGUMENTS, (a, b, bias, c, y, z), strict=True))
-    call.run(addresses, tensors, 0 if stream is None else raw_stream(stream))
+    a, b, bias, c, y, z = (operand(A), operand(B), operand(Bias), operand(C), operand(Y),
+                           operand(Z_out))
+    key = (a[0], b[0], bias[0], c[0], y[0], z[0], attrs.key)
+    operands = (A, B, Bias, C, Y, Z_out)
+    call = CALLS.by_key.get(key)
+    if call is None:
+        call = remember(key, make_forward(named(ARGUMENTS, operands), attrs))
+    call.run((a[1], b[1], bias[1], c[1], y[1], z[1]), operands, stream)
 
 
-def make_forward(a: Tensor, b: Tensor, bias: Tensor | None, y: Tensor, c: Tensor | None,
-          z: Tensor | None, attrs: GemmAttrs) -> Call:
+def make_forward(t: dict[str, Tensor | None], attrs: GemmAttrs) -> Call:
+    """Return the prepared forward call of tensors by argument name.
+
+    Raises:
+        As forward.
+    """
+    a, b, _ = (check.required(t, name) for name in ("A", "B", "Y"))
+    bias, c, z = t["Bias"], t["C"], t["Z_out"]
     m, n, _ = check.dims(a, b, attrs)
-    index = check.same_kind(dict(zip(ARGUMENTS, (a, b, bias, c, y, z), strict=True)))
-    for name, tensor in (("Y", y), ("C", c), ("Z_out", z)):
+    index = check.same_kind(t)
+    for name in ("Y", "C", "Z_out"):
+        tensor = t[name]
         if tensor is not None:
             check.matrix(name, tensor, (m, n))
     if attrs.save_z and z is None:
         raise MissingInput("save_z needs Z_out, a buffer for Z", argument="Z_out", found=None,
                            wanted=f"[{m}, {n}]")
-    specs = {"A": spec_of(a), "B": spec_of(b), "Y": spec_of(y)}
-    if c is not None:
-        specs["C"] = spec_of(c)
+    specs = {name: spec_of(x) for name, x in t.items() if x is not None and name != "Bias"}
     if bias is not None:
         specs["Bias"] = bias_spec(bias, m, n)
-    if z is not None:
-        specs["Z_out"] = spec_of(z)
     nodes = [product("Y" if z is None else "Z_out", bias is not None, c is not None, attrs,
                      attrs.act if z is None else ActKind.NONE)]
     if z is not None:
-        nodes.append(activation("Z_out", "Y", attrs))
+        nodes.append(activation("Z_out", "Y", specs["Y"].dtype, attrs))
     return Call(Prepared(device_for(index), specs, ARGUMENTS, nodes), _INPUTS, _OUTPUTS)
 
 
@@ -91,7 +89,8 @@ def product(target: str, has_bias: bool, has_c: bool, attrs: GemmAttrs, act: Act
         "beta": attrs.beta, "act": act.name.lower(), "leaky_slope": attrs.slope})
 
 
-def activation(source: str, target: str, attrs: GemmAttrs) -> Node:
-    """Return the node target = act(source)."""
-    bundle = ExprBundle((ACTIVATIONS[attrs.act](ex.input(0), attrs.slope),))
+def activation(source: str, target: str, dtype: str, attrs: GemmAttrs) -> Node:
+    """Return the node target = act(source), computed in the compute type of dtype."""
+    z = ex.input(0, DTYPES[dtype].compute)
+    bundle = ExprBundle((ACTIVATIONS[attrs.act](z, attrs.slope),))
     return Node("FUSED_ELEMENTWISE", "activation", (source,), (target,), {"expr": bundle})

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..runtime import driver
-from . import gemm_check as check
-from .gemm_call import Call, raw_stream
+from .gemm_call import Call, named, raw_stream
 from .gemm_forward import ARGUMENTS, make_forward
-from .gemm_types import GemmAttrs, as_tensor
+from .gemm_types import GemmAttrs
+from .operands import operand
 
 
 class GemmPlan:
     """One forward call, prepared: `plan(stream)`, or `plan(stream, pointers)` for other buffers.
 
-    Belongs to the thread that made it. The tensors that it was made from stay alive with it.
+    Belongs to the thread that made it. The arrays that it was made from stay alive with it.
 
     Attributes:
         launches: number of kernels.
@@ -30,7 +30,7 @@ class GemmPlan:
         self._slots = [i for i, address in enumerate(addresses) if address]
         self.launches = call.prepared.launches
 
-    def __call__(self, stream: Any = None, pointers: Sequence[int] | None = None) -> None:
+    def __call__(self, stream: Any = 0, pointers: Sequence[int] | None = None) -> None:
         """Launch.
 
         Args:
@@ -38,14 +38,16 @@ class GemmPlan:
             pointers: addresses of A, B, Bias, C, Y, Z_out without the absent ones; each as
                 aligned as the buffer that the plan was made with, and not checked.
         """
-        handle = stream if type(stream) is int else raw_stream(stream)
+        if type(stream) is not int:
+            stream = raw_stream(stream)
         if pointers is not None:
-            addresses = list(self._addresses)
+            addresses = [0] * len(ARGUMENTS)
             for slot, pointer in zip(self._slots, pointers, strict=True):
                 addresses[slot] = pointer
             self._addresses = tuple(addresses)
-        previous = driver.enter_device(self._call.device.index)
-        self._call.prepared.run(self._addresses, handle)
+        call = self._call
+        previous = driver.enter_device(call.device.index)
+        call.prepared.run(self._addresses, stream)
         if previous is not None:
             driver.leave_device(previous)
 
@@ -57,13 +59,8 @@ def plan(A: Any, B: Any, Bias: Any, Y: Any, attrs: GemmAttrs, *, C: Any = None,
     Raises:
         As forward.
     """
-    given = [None if x is None else as_tensor(x) for x in (A, B, Bias, C, Y, Z_out)]
-    for name, tensor in zip(ARGUMENTS, given, strict=True):
-        if tensor is None and name in ("A", "B", "Y"):
-            check.missing(name)
-    a, b, bias, c, y, z = given
-    assert a is not None and b is not None and y is not None
-    call = make_forward(a, b, bias, y, c, z, attrs)
-    addresses = tuple(0 if tensor is None else tensor.ptr for tensor in given)
-    call.check(addresses, dict(zip(ARGUMENTS, given, strict=True)))
-    return GemmPlan(call, addresses, given)
+    operands = (A, B, Bias, C, Y, Z_out)
+    call = make_forward(named(ARGUMENTS, operands), attrs)
+    addresses = tuple(operand(x)[1] for x in operands)
+    call.check(addresses, operands)
+    return GemmPlan(call, addresses, operands)

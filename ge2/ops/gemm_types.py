@@ -81,7 +81,7 @@ class Tensor:
         self.desc = desc
         self.align = min(16, ptr & -ptr) if ptr else 16
         self.owner = owner
-        self.key = (_number(desc), self.align)
+        self.key = number_of((desc, self.align))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -92,12 +92,12 @@ class Tensor:
         return f"Tensor({self.ptr:#x}, {self.desc})"
 
 
-_numbers: dict[TensorDesc, int] = {}
+_numbers: dict[Any, int] = {}
 
 
-def _number(desc: TensorDesc) -> int:
-    """Return a small number that stands for a description: cheap to hash on every call."""
-    return _numbers.setdefault(desc, len(_numbers))
+def number_of(value: Any) -> int:
+    """Return a small number that stands for a value: cheap to hash on every call."""
+    return _numbers.setdefault(value, len(_numbers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class GemmAttrs:
     leaky_slope: float = 0.0
     save_z: bool = False
     f32: str = "ieee"
-    _hash: int = field(init=False, repr=False, compare=False, default=0)
+    key: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "act", ActKind(self.act))
@@ -130,10 +130,10 @@ class GemmAttrs:
                           wanted=", ".join(F32_MODES))
         values = (self.trans_a, self.trans_b, self.alpha, self.beta, int(self.act),
                   self.leaky_slope, self.save_z, self.f32)
-        object.__setattr__(self, "_hash", hash(values))
+        object.__setattr__(self, "key", number_of(("attrs", *values)))
 
     def __hash__(self) -> int:
-        return self._hash
+        return self.key
 
     @property
     def slope(self) -> float:

@@ -8,7 +8,6 @@ kernel goes through a graph, except into a stream that is being captured.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from .. import launch_table
 from ..compiler.ir.nodes import Node
@@ -16,12 +15,12 @@ from ..compiler.kernels import selector
 from ..compiler.kernels.lower import lower
 from ..launch.record import LaunchRecord
 from ..problem import TensorSpec
-from ..runtime import driver
 from ..runtime.cuda_graph import KernelGraph
 from ..runtime.device import Device, Unit
 from ..runtime.memory import SCRATCH
 
 _ALIGN = 256
+_Writes = tuple[list[tuple["memoryview[int]", int, int]], list[int]]
 
 
 class Prepared:
@@ -52,7 +51,8 @@ class Prepared:
         self._workspace_at = temporary_bytes
         self.scratch_bytes = temporary_bytes + max((r.workspace for r in self._records), default=0)
         self._units: list[Unit] = device.prepare(self._records) if self._records else []
-        self._users = [self._units_of(name) for name in self.arguments]
+        self._writes = [self._writes_of(name) for name in self.arguments]
+        self._needs_scratch = bool(self.scratch_bytes or self.semaphores)
         self._graph: KernelGraph | None = None
         self._addresses: tuple[int, ...] = ()
         self._scratch = (0, 0)
@@ -72,8 +72,18 @@ class Prepared:
             self._semaphores_at.append(4 * self.semaphores)
         self.semaphores += max((record.semaphores for record in records), default=0)
 
-    def _units_of(self, name: str) -> tuple[int, ...]:
-        return tuple(i for i, slots in enumerate(self._slots) if name in slots)
+    def _writes_of(self, name: str) -> _Writes | None:
+        """Return the words that hold an argument's address; None where that is not all."""
+        words, units = [], []
+        for index, slots in enumerate(self._slots):
+            for slot, user in enumerate(slots):
+                if user == name:
+                    holes = self._units[index].args.holes(slot)
+                    if holes is None:
+                        return None
+                    words += holes
+                    units.append(index)
+        return words, units
 
     @property
     def launches(self) -> int:
@@ -84,21 +94,17 @@ class Prepared:
         """Launch on a stream; addresses belong to the arguments, 0 for an absent one."""
         if not self._units:
             return
-        capturing = stream != 0 and self.device.is_capturing(stream)
-        if self.scratch_bytes or self.semaphores:
+        if self._needs_scratch:
             scratch = SCRATCH.get(self.device, stream, self.scratch_bytes, self.semaphores)
             if scratch != self._scratch:
                 self._scratch = scratch
                 self._addresses = ()
         if addresses != self._addresses:
-            self._patch(addresses)
-        if capturing or self.device.kind != "cuda":
+            self._point(addresses)
+        if self.device.kind != "cuda" or (stream and self.device.is_capturing(stream)):
             for unit in self._units:
                 unit(stream)
             return
-        self._launch(stream)
-
-    def _launch(self, stream: int) -> None:
         graph = self._graph
         if graph is None:
             graph = self._graph = KernelGraph(self._units)  # type: ignore[arg-type]
@@ -108,21 +114,31 @@ class Prepared:
         self._dirty.clear()
         graph.launch(stream)
 
-    def _patch(self, addresses: tuple[int, ...]) -> None:
-        old = self._addresses
-        if old:
-            moved = {unit for users, before, now in zip(self._users, old, addresses, strict=True)
-                     if before != now for unit in users}
-        else:
-            moved = set(range(len(self._units)))
+    def _point(self, addresses: tuple[int, ...]) -> None:
+        """Write the addresses that changed into the Args blocks."""
+        old, self._addresses = self._addresses, addresses
+        if not old:
+            self._patch_all(addresses)
+            return
+        for slot, address in enumerate(addresses):
+            if address == old[slot]:
+                continue
+            writes = self._writes[slot]
+            if writes is None:
+                self._patch_all(addresses)
+                return
+            for words, index, addend in writes[0]:
+                words[index] = address + addend
+            self._dirty.update(writes[1])
+
+    def _patch_all(self, addresses: tuple[int, ...]) -> None:
         where = dict(zip(self.arguments, addresses, strict=True))
         scratch, semaphores = self._scratch
-        for index in moved:
+        for index, unit in enumerate(self._units):
             buffers = [self._address(name, where, scratch) for name in self._slots[index]]
-            self._units[index].args.patch(buffers, scratch + self._workspace_at,
-                                          semaphores + self._semaphores_at[index])
-        self._dirty |= moved
-        self._addresses = addresses
+            unit.args.patch(buffers, scratch + self._workspace_at,
+                            semaphores + self._semaphores_at[index])
+        self._dirty.update(range(len(self._units)))
 
     def _address(self, name: str, where: Mapping[str, int], scratch: int) -> int:
         if name in self._offsets:
@@ -137,13 +153,3 @@ def _lay_out(specs: Mapping[str, TensorSpec], names: Sequence[str]) -> tuple[dic
         end += -(-specs[name].nbytes // _ALIGN) * _ALIGN
     return offsets, end
 
-
-def on_device(device: Device) -> Any:
-    """Return what must be left after work on a device (see leave)."""
-    return driver.enter_device(device.index) if device.kind == "cuda" else None
-
-
-def leave(previous: Any) -> None:
-    """Undo on_device."""
-    if previous is not None:
-        driver.leave_device(previous)

@@ -64,7 +64,7 @@ class KernelGraph:
 
     def launch(self, stream: int) -> None:
         """Run all nodes on a stream."""
-        (status,) = self._api.cuGraphLaunch(self._exec, stream)
+        (status,) = self._api.cuGraphLaunch(self._exec, driver.stream_object(stream))
         if status:
             raise LaunchFailed(f"launching a graph of {len(self._nodes)} kernels failed: "
                                f"{status.name}")

@@ -20,6 +20,7 @@ from ..launch.record import LaunchRecord, TensorMapSpec
 
 STATIC_SMEM_LIMIT = 48 << 10
 TENSOR_MAPS_KEPT = 4096
+STREAMS_KEPT = 256
 
 _INSTALL = "Install with: pip install 'ge2[cuda13]'"
 
@@ -106,12 +107,16 @@ def on_device(index: int) -> Iterator[None]:
 
 def enter_device(index: int) -> int | None:
     """Make a device current and return what leave_device needs to restore the previous one."""
-    context = primary_context(index)
-    found = current_context()
-    if found == int(context):
+    found = int(check(api().cuCtxGetCurrent()))
+    if found == _context_handle(index):
         return None
-    check(api().cuCtxSetCurrent(context))
+    check(api().cuCtxSetCurrent(primary_context(index)))
     return found
+
+
+@cache
+def _context_handle(index: int) -> int:
+    return int(primary_context(index))
 
 
 def leave_device(previous: int | None) -> None:
@@ -143,6 +148,12 @@ def stream_create() -> int:
     """Return a new stream that does not synchronise with stream 0."""
     flags = api().CUstream_flags.CU_STREAM_NON_BLOCKING
     return int(check(api().cuStreamCreate(flags)))
+
+
+@lru_cache(STREAMS_KEPT)
+def stream_object(stream: int) -> Any:
+    """Return the binding's object for a raw handle; it is cheaper to pass than the handle."""
+    return api().CUstream(stream)
 
 
 def stream_synchronize(stream: int) -> None:
