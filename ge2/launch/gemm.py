@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..contract import DTYPES
@@ -13,26 +12,19 @@ from ..problem import Problem
 from .gemm_call import (
     MAX_GRID_Z,
     GemmCall,
-    Operand,
     gemm_call,
     skinny_call,
     skinny_refusal,
-    wgmma_refusal,
 )
 from .gemm_examples import examples_for, gemm_problem
-from .record import KernelSource, LaunchRecord, TensorMapSpec
+from .gemm_source import ALIGNMENT_SLACK, Classes, cpp, source_of
+from .gemm_wgmma import WgmmaRule
+from .record import LaunchRecord
 from .rule import LaunchRule
 
 if TYPE_CHECKING:
     from ..compiler.kernels.metadata import Variant
     from ..evidence.device import DeviceProfile
-
-ALIGNMENT_SLACK = 1024  # ge2::shared_memory() rounds its base up to this
-
-WGMMA_BK = 64
-WGMMA_SMEM = 232448  # the largest dynamic shared memory of a block on sm_90
-
-Classes = tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +64,7 @@ class PlainRule:
         tiles = -(-call.m // shape.tile[0]) * -(-call.n // shape.tile[1])
         return [
             LaunchRecord(
-                kernel=_source(variant, _key(call), self.classes(variant, call, device)),
+                kernel=source_of(variant, call, self.classes(variant, call, device)),
                 grid=(tiles, 1, min(call.batches, MAX_GRID_Z)),
                 block=shape.block,
                 args=args,
@@ -84,36 +76,6 @@ class PlainRule:
     def examples(self, variant: Variant) -> list[Problem]:
         """Return problems for compile tests; see LaunchRule."""
         return examples_for(variant.kernel)
-
-
-def _key(call: GemmCall, tensor_maps: bool = False) -> _SourceKey:
-    return _SourceKey((call.a.dtype, call.b.dtype, call.y.dtype,
-                       *((name, x.dtype, x.spread) for name, x in call.extras)),
-                      call.epilogue, call, tensor_maps)
-
-
-@dataclass(frozen=True, slots=True)
-class _SourceKey:
-    """Hashes by what decides the rendered text; carries the call that can render it."""
-
-    dtypes: tuple[Any, ...]
-    epilogue: Any
-    call: GemmCall
-    tensor_maps: bool
-
-    def __eq__(self, other: object) -> bool:
-        return (isinstance(other, _SourceKey) and self.dtypes == other.dtypes
-                and self.epilogue == other.epilogue)
-
-    def __hash__(self) -> int:
-        return hash((self.dtypes, self.epilogue))
-
-
-@lru_cache(maxsize=4096)
-def _source(variant: Variant, key: _SourceKey, classes: Classes) -> KernelSource:
-    kernel = variant.kernel
-    context = {**key.call.context(key.tensor_maps), **dict(variant.params), **dict(classes)}
-    return KernelSource(kernel.template, tuple(sorted(context.items())), kernel.entries[0])
 
 
 def _simple_shape(variant: Variant, call: GemmCall) -> Shape:
@@ -146,13 +108,9 @@ def _layout_classes(call: GemmCall, widths: tuple[int, ...]) -> Classes:
     classes: list[tuple[str, Any]] = [("VEC_Y", call.y.vector(False, widths[:1]))]
     for name, operand in (("A", call.a), ("B", call.b)):
         k_major = operand.column == 1 or operand.row != 1
-        classes += [(f"K_MAJOR_{name}", _cpp(k_major)),
+        classes += [(f"K_MAJOR_{name}", cpp(k_major)),
                     (f"VEC_{name}", operand.vector(not k_major, widths))]
     return tuple(classes)
-
-
-def _cpp(value: bool) -> str:
-    return "true" if value else "false"
 
 
 def _tensor_core_shape(variant: Variant, call: GemmCall) -> Shape:
@@ -169,86 +127,7 @@ def _tensor_core_classes(variant: Variant, call: GemmCall, device: DeviceProfile
         raise Unsupported("bf16 tensor cores need sm_80", argument="A", found=device.arch)
     asynchronous = device.caps["async_copy"]
     widths = (8, 4, 2) if asynchronous else (8,)
-    return (("ASYNC", _cpp(asynchronous)), *_layout_classes(call, widths))
-
-
-@dataclass(frozen=True, slots=True)
-class WgmmaRule:
-    """Persistent blocks over the tiles of all matrices; operands and output by tensor map."""
-
-    def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
-        """Return the launch; see LaunchRule."""
-        call = gemm_call(problem)
-        if call.is_empty:
-            return []
-        refusal = wgmma_refusal(variant, call)
-        if refusal:
-            raise Unsupported(refusal, argument=variant.id, found=problem)
-        bm, bn = int(variant.param("BM")), int(variant.param("BN"))
-        consumers = 1 if variant.param("SCHEDULE") == "single" else 2
-        stages, smem = _wgmma_ring(bm, bn, consumers * 4 * int(variant.param("STORES")) * 2048)
-        args, relocs = call.pack_tensor_maps()
-        classes = (("STAGES", stages),
-                   ("K_MAJOR_A", _cpp(_is_k_major(call.a))),
-                   ("K_MAJOR_B", _cpp(_is_k_major(call.b))))
-        tiles = -(-call.m // bm) * -(-call.n // bn) * call.batches
-        return [
-            LaunchRecord(
-                kernel=_source(variant, _key(call, tensor_maps=True), classes),
-                grid=(min(tiles, device.sm_count), 1, 1),
-                block=(128 * (1 + consumers), 1, 1),
-                args=args,
-                relocs=relocs,
-                smem=smem,
-                tensor_maps=(_operand_map(0, call.a, call.m, call.k, bm, call.batch[2]),
-                             _operand_map(128, call.b, call.n, call.k, bn, call.batch[2]),
-                             _output_map(256, call)),
-            )
-        ]
-
-    def examples(self, variant: Variant) -> list[Problem]:
-        """Return problems for compile tests; see LaunchRule."""
-        return [p for p in examples_for(variant.kernel)
-                if not wgmma_refusal(variant, gemm_call(p))]
-
-
-def _wgmma_ring(bm: int, bn: int, store_bytes: int) -> tuple[int, int]:
-    """Return how many stages fit beside the store buffers, and the shared memory of a block."""
-    stage = (bm + bn) * WGMMA_BK * 2
-    stages = min(8, (WGMMA_SMEM - ALIGNMENT_SLACK - 256 - store_bytes) // stage)
-    return stages, stages * (stage + 16) + store_bytes + ALIGNMENT_SLACK
-
-
-def _is_k_major(operand: Operand) -> bool:
-    return operand.column == 1
-
-
-def _operand_map(offset: int, operand: Operand, extent: int, k: int, tile: int, batches: int
-                 ) -> TensorMapSpec:
-    """Return the map that a WgmmaTile loads through: boxes of 64 k or of 64 rows inside."""
-    k_major = _is_k_major(operand)
-    inner, outer = (k, extent) if k_major else (extent, k)
-    pitch = operand.row if k_major else operand.column
-    box = (WGMMA_BK, tile if k_major else WGMMA_BK, 1)
-    return _matrix_map(offset, operand, (inner, outer), pitch, batches, box)
-
-
-def _output_map(offset: int, call: GemmCall) -> TensorMapSpec:
-    return _matrix_map(offset, call.y, (call.n, call.m), call.y.row, call.batch[2], (64, 16, 1))
-
-
-def _matrix_map(offset: int, operand: Operand, extents: tuple[int, int], pitch: int, batches: int,
-                box: tuple[int, int, int]) -> TensorMapSpec:
-    itemsize = DTYPES[operand.dtype].itemsize
-    inner, outer = extents
-    # A stride that is never stepped along must still be one that the driver accepts.
-    if outer == 1 or pitch == 0:
-        pitch = -(-inner // 8) * 8
-    varies = operand.batch[2] != 0
-    batch_stride = operand.batch[2] if varies else pitch * outer
-    return TensorMapSpec(offset, operand.slot, 0, operand.dtype,
-                         (inner, outer, batches if varies else 1),
-                         (pitch * itemsize, batch_stride * itemsize), box, 128)
+    return (("ASYNC", cpp(asynchronous)), *_layout_classes(call, widths))
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +150,7 @@ class SkinnyRule:
         args, relocs = call.pack()
         return [
             LaunchRecord(
-                kernel=_source(variant, _key(call), (("BY_ROWS", _cpp(by_rows)),)),
+                kernel=source_of(variant, call, (("BY_ROWS", cpp(by_rows)),)),
                 grid=(-(-call.n // columns), 1, min(call.batches, MAX_GRID_Z)),
                 block=(warps * 32, 1, 1),
                 args=args,

@@ -24,7 +24,7 @@ MAX_GRID_Z = 65535
 
 OPERAND_DTYPE = args_dtype(("pointer", "u8"), ("row", "i8"), ("column", "i8"), ("batch", "i8", 3))
 OPERAND_WORDS = OPERAND_DTYPE.itemsize // 8
-MAP_WORDS = 3 * 16
+MAP_WORDS = 16
 
 Values = tuple[int, ...]
 
@@ -85,6 +85,7 @@ class GemmCall:
         m, n, k: extents after folding a batch axis into m where B does not vary along it.
         batch: extents of the collapsed batch axes, always MAX_BATCH_AXES of them.
         a, b, y: the matrices.
+        more: further outputs, each with a result of the epilogue.
         extras: epilogue inputs that the expression reads, in order, with their C++ names.
         epilogue: the expression; its input i + 1 is buffer i + 2.
     """
@@ -98,6 +99,7 @@ class GemmCall:
     y: Operand
     extras: tuple[tuple[str, Operand], ...]
     epilogue: ExprBundle
+    more: tuple[Operand, ...] = ()
 
     @property
     def batches(self) -> int:
@@ -111,7 +113,7 @@ class GemmCall:
 
     def pack_tensor_maps(self) -> tuple[bytes, tuple[Reloc, ...]]:
         """Return the Args bytes of a kernel that reads A and B and writes Y by tensor map."""
-        words = [0] * MAP_WORDS
+        words = [0] * (MAP_WORDS * (3 + len(self.more)))
         words += (self.m, self.n, self.k, self.batches, *self.batch,
                   int(self.a.batch[2] != 0), int(self.b.batch[2] != 0))
         relocs = _append_operands(words, [operand for _, operand in self.extras])
@@ -129,7 +131,7 @@ class GemmCall:
         turn = Operand.turned
         extras = tuple((name, turn(operand)) for name, operand in self.extras)
         return GemmCall(self.n, self.m, self.k, self.batch, self.b, self.a, turn(self.y), extras,
-                        self.epilogue)
+                        self.epilogue, tuple(turn(operand) for operand in self.more))
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -147,6 +149,7 @@ class GemmCall:
             "TYPE_A": DTYPES[self.a.dtype].c_type,
             "TYPE_B": DTYPES[self.b.dtype].c_type,
             "TYPE_Y": DTYPES[self.y.dtype].c_type,
+            "OUTPUTS": 1 + len(self.more),
             **_epilogue_context(self.epilogue, extras, tensor_maps, self.y.dtype),
         }
 
@@ -166,11 +169,11 @@ def plain_args_dtype(extras: Sequence[str] = ()) -> np.dtype[Any]:
                       *((name, OPERAND_DTYPE) for name in ("a", "b", "y", *extras)))
 
 
-def tensor_map_args_dtype(extras: Sequence[str] = ()) -> np.dtype[Any]:
+def tensor_map_args_dtype(extras: Sequence[str] = (), outputs: int = 1) -> np.dtype[Any]:
     """Return the Args struct of a GEMM kernel with tensor maps; its size is a multiple of 64."""
-    words = MAP_WORDS + 9 + OPERAND_WORDS * len(extras)
+    words = MAP_WORDS * (2 + outputs) + 9 + OPERAND_WORDS * len(extras)
     tail = (("unused", "i8", -words % 8),) if words % 8 else ()
-    return args_dtype(("map_a", "u8", 16), ("map_b", "u8", 16), ("map_y", "u8", 16),
+    return args_dtype(("map_a", "u8", 16), ("map_b", "u8", 16), ("map_y", "u8", 16 * outputs),
                       ("m", "i8"), ("n", "i8"), ("k", "i8"), ("batches", "i8"),
                       ("extents", "i8", MAX_BATCH_AXES), ("a_varies", "i8"), ("b_varies", "i8"),
                       *((name, OPERAND_DTYPE) for name in extras), *tail)
@@ -184,8 +187,9 @@ def _epilogue_context(epilogue: ExprBundle, extras: tuple[tuple[str, str, str], 
     # Results of 16 bits are computed with the cheaper functions of <ge2/gemm/rounded_math.cuh>.
     functions = f"ge2::rounded_{result}::" if result in ("f16", "bf16") else "ge2::"
     lines = tuple(line.replace("ge2::", functions) for line in rendered.lines)
-    build = tensor_map_args_dtype if tensor_maps else plain_args_dtype
-    dtype = build([name for name, _, _ in extras])
+    operands = [name for name, _, _ in extras]
+    dtype = (tensor_map_args_dtype(operands, len(epilogue.outputs)) if tensor_maps
+             else plain_args_dtype(operands))
     assert dtype.fields is not None
     unused = dtype.fields.get("unused")
     return {
@@ -194,6 +198,7 @@ def _epilogue_context(epilogue: ExprBundle, extras: tuple[tuple[str, str, str], 
         "EPILOGUE_INPUTS": tuple((n, DTYPES[d].c_type, spread) for n, d, spread in extras),
         "EPILOGUE_LINES": lines,
         "EPILOGUE_RESULT": rendered.results[0],
+        "EPILOGUE_RESULTS": rendered.results,
     }
 
 
@@ -217,13 +222,17 @@ def gemm_call(problem: Problem) -> GemmCall:
         raise Invalid("GEMM_BIAS_ACT needs A, B and an epilogue", found=problem)
     slots = [i + 1 for i in range(1, epilogue.n_inputs) if epilogue.input_dtypes[i] is not None]
     extras = [_present(problem, slot) for slot in slots]
+    more = problem.outputs[1:]
+    if len(more) + 1 != len(epilogue.outputs):
+        raise Invalid("the epilogue has another number of results than there are outputs",
+                      found=len(epilogue.outputs), wanted=len(more) + 1)
 
     k = a.shape[-2] if attrs.get("trans_a") else a.shape[-1]
     pairs = [_matrix_strides(a, not attrs.get("trans_a")),
              _matrix_strides(b, bool(attrs.get("trans_b"))),
-             *(_matrix_strides(spec, True) for spec in (y, *extras))]
+             *(_matrix_strides(spec, True) for spec in (y, *more, *extras))]
     rows = [row for row, _ in pairs]
-    axes = _batch_axes(y.shape[:-2], (a, b, y, *extras))
+    axes = _batch_axes(y.shape[:-2], (a, b, y, *more, *extras))
     m, axes = _fold_into_m(y.shape[-2], rows, axes)
     for i, extent in enumerate((m, y.shape[-1], m)):
         rows[i] = rows[i] if extent > 1 else 0  # never stepped along, so nothing to be aligned
@@ -231,15 +240,17 @@ def gemm_call(problem: Problem) -> GemmCall:
         raise Unsupported("too many batch axes with unrelated strides", argument="A",
                           found=len(axes), wanted=f"at most {MAX_BATCH_AXES}")
     padded = [(1, (0,) * len(pairs))] * (MAX_BATCH_AXES - len(axes)) + axes
+    written = range(len(problem.inputs), len(problem.inputs) + 1 + len(more))
     operands = [
         Operand(slot, spec.dtype, spec.align, rows[i], pairs[i][1],
                 tuple(strides[i] for _, strides in padded))
-        for i, (slot, spec) in enumerate(zip((0, 1, len(problem.inputs), *slots),
-                                             (a, b, y, *extras), strict=True))
+        for i, (slot, spec) in enumerate(zip((0, 1, *written, *slots), (a, b, y, *more, *extras),
+                                             strict=True))
     ]
-    named = zip((extra_name(slot - 1) for slot in slots), operands[3:], strict=True)
+    named = zip((extra_name(slot - 1) for slot in slots), operands[3 + len(more):], strict=True)
     return GemmCall(m, y.shape[-1], k, tuple(extent for extent, _ in padded),
-                    operands[0], operands[1], operands[2], tuple(named), epilogue)
+                    operands[0], operands[1], operands[2], tuple(named), epilogue,
+                    tuple(operands[3:3 + len(more)]))
 
 
 def skinny_call(problem: Problem) -> GemmCall:
@@ -262,34 +273,6 @@ def skinny_refusal(variant: Variant, call: GemmCall) -> str:
     if call.b.vector(not by_rows, (width,)) != width:
         return "the large operand is not aligned to 16 bytes"
     return "" if by_rows or call.n % width == 0 else f"N is no multiple of {width}"
-
-
-def wgmma_refusal(variant: Variant, call: GemmCall) -> str:
-    """Return why a wgmma variant cannot serve a call; empty where it can."""
-    rows = int(variant.param("BM")) // (2 if variant.param("SCHEDULE") == "cooperative" else 1)
-    sums = rows * int(variant.param("BN")) // 128
-    if sums > 128 and any(x.spread.startswith("FULL") for _, x in call.extras):
-        return "no registers are left for an epilogue input of the output's shape"
-    if call.n % (16 // DTYPES[call.y.dtype].itemsize):
-        # Seen on an H200: a row that ends inside a unit has the rest of that unit overwritten.
-        return "tensor maps store whole units of 16 bytes, and a row of Y ends inside one"
-    return tma_refusal(call)
-
-
-def tma_refusal(call: GemmCall) -> str:
-    """Return why A, B or Y cannot be reached by tensor maps; empty where they can."""
-    if call.batch[0] * call.batch[1] != 1:
-        return "batch axes do not merge into one"
-    if call.k == 0:
-        return "a tensor map has no empty axis"
-    for name, x in (("A", call.a), ("B", call.b), ("Y", call.y)):
-        inner, outer = sorted((x.row, x.column), key=lambda stride: stride != 1)
-        if inner != 1 or (name == "Y" and x.column != 1):
-            return f"{name} has no axis of stride 1 along which it can be read"
-        step = 16 // DTYPES[x.dtype].itemsize
-        if x.align % 16 or outer % step or x.batch[2] % step or min(outer, x.batch[2]) < 0:
-            return f"{name} is not aligned to 16 bytes in every row"
-    return ""
 
 
 def _present(problem: Problem, slot: int) -> TensorSpec:

@@ -71,7 +71,8 @@ KERNEL_OPS: dict[str, KernelOp] = {
             AttrSpec("beta", "float", 1.0),
             *_ACT,
             AttrSpec("epilogue", "expr", None, doc="0: built from alpha, beta and act"),
-        ), doc="act(alpha * op(A) op(B) + beta * C + bias), or epilogue(acc, bias, C, extras)"),
+        ), 2, "act(alpha * op(A) op(B) + beta * C + bias), or epilogue(acc, bias, C, extras); a "
+           "second output is the epilogue's second result"),
         KernelOp("ROW", ("x", "more*"), (AttrSpec("row", "expr", REQUIRED),), 8,
                  doc="a row operator over the last axis of x; more broadcast to x [*rows, n]"),
         KernelOp("CONCAT", ("xs*",), (AttrSpec("axis", "int", REQUIRED),),

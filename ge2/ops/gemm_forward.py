@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..compiler.ir import expr as ex
 from ..compiler.ir.expr import ExprBundle
 from ..compiler.ir.nodes import Node
 from ..compiler.opdefs.activations import ACTIVATIONS
+from ..compiler.opdefs.gemm_epilogue import epilogue_with_z
 from ..contract import DTYPES, ActKind
-from ..errors import MissingInput
+from ..errors import MissingInput, NoKernelError
+from ..problem import TensorSpec
 from . import gemm_check as check
 from .gemm_call import CALLS, Call, device_for, named, remember, spec_of
 from .gemm_types import GemmAttrs, Tensor
@@ -67,11 +70,18 @@ def make_forward(t: dict[str, Tensor | None], attrs: GemmAttrs) -> Call:
     specs = {name: spec_of(x) for name, x in t.items() if x is not None and name != "Bias"}
     if bias is not None:
         specs["Bias"] = bias_spec(bias, m, n)
-    nodes = [product("Y" if z is None else "Z_out", bias is not None, c is not None, attrs,
-                     attrs.act if z is None else ActKind.NONE)]
-    if z is not None:
-        nodes.append(activation("Z_out", "Y", specs["Y"].dtype, attrs))
-    return Call(Prepared(device_for(index), specs, ARGUMENTS, nodes), _INPUTS, _OUTPUTS)
+    given = (bias is not None, c is not None)
+    if z is None:
+        nodes = [product("Y", *given, attrs, attrs.act)]
+        return Call(Prepared(device_for(index), specs, ARGUMENTS, nodes), _INPUTS, _OUTPUTS)
+    try:
+        prepared = Prepared(device_for(index), specs, ARGUMENTS,
+                            [product_with_z(specs, *given, attrs)])
+    except NoKernelError:  # not every kernel can write two outputs
+        nodes = [product("Z_out", *given, attrs, ActKind.NONE),
+                 activation("Z_out", "Y", specs["Y"].dtype, attrs)]
+        prepared = Prepared(device_for(index), specs, ARGUMENTS, nodes)
+    return Call(prepared, _INPUTS, _OUTPUTS)
 
 
 def bias_spec(bias: Tensor, m: int, n: int) -> Any:
@@ -87,6 +97,17 @@ def product(target: str, has_bias: bool, has_c: bool, attrs: GemmAttrs, act: Act
     return Node("GEMM_BIAS_ACT", "gemm", inputs, (target,), {
         "trans_a": attrs.trans_a, "trans_b": attrs.trans_b, "alpha": attrs.alpha,
         "beta": attrs.beta, "act": act.name.lower(), "leaky_slope": attrs.slope})
+
+
+def product_with_z(specs: Mapping[str, TensorSpec], has_bias: bool, has_c: bool,
+                   attrs: GemmAttrs) -> Node:
+    """Return the node that writes Y and, as its second output, Z_out."""
+    node = product("Y", has_bias, has_c, attrs, attrs.act)
+    dtypes = (specs["Bias"].dtype if has_bias else None, specs["C"].dtype if has_c else None)
+    epilogue = epilogue_with_z(specs["Y"].dtype, dtypes, attrs.alpha, attrs.beta,
+                               attrs.act.name.lower(), attrs.slope)
+    return Node(node.op, node.name, node.inputs, ("Y", "Z_out"),
+                {**node.attrs, "epilogue": epilogue})
 
 
 def activation(source: str, target: str, dtype: str, attrs: GemmAttrs) -> Node:

@@ -47,7 +47,7 @@ def _gemm(problem: Problem, inputs: Inputs) -> list[Array]:
     acc = np.matmul(a, b)
     shape = problem.outputs[0].shape
     results = evaluate(bundle.outputs, [acc, *inputs[2:]], _coords(shape))
-    return [np.broadcast_to(results[0], shape)]
+    return [np.broadcast_to(result, shape) for result in results]
 
 
 def _row(problem: Problem, inputs: Inputs) -> list[Array]:

@@ -20,7 +20,7 @@ from ge2.compiler.ir.expr import (
     tanh,
     where,
 )
-from ge2.compiler.opdefs.gemm_epilogue import gemm_epilogue
+from ge2.compiler.opdefs.gemm_epilogue import epilogue_with_z, gemm_epilogue
 from ge2.contract import DTYPES, ActKind
 from ge2.problem import Problem, TensorSpec
 
@@ -157,6 +157,11 @@ def gemm_cases(dtype: str) -> Iterator[Case]:
                       **whole, "share_b": (False,)}, seed=3)
     for row in rows:
         yield _gemm_case(row, dtype)
+    for row in pairwise({"m": (1, 72, 264), "n": (8, 136, 256), "k": (16, 200), "batch": ((), (3,)),
+                         "trans_a": (False, True), "trans_b": (False, True), "a": ("dense",),
+                         "b": ("dense",), "style": _STYLES, "out": ("dense", "pitched"),
+                         "share_b": (False,), "outputs": (2, "f32")}, seed=4):
+        yield _gemm_case(row, dtype)
     if dtype == "f32":
         for kind in ActKind:
             full = {**rows[0], "m": 33, "n": 65, "k": 40,
@@ -174,12 +179,15 @@ def _gemm_case(row: Mapping[str, Any], dtype: str) -> Case:
     bias_layout, c_layout, act = row["style"]
     bias = operand(dtype, (*batch, m, n), bias_layout) if bias_layout else None
     c = operand(dtype, (*batch, m, n), c_layout) if c_layout else None
-    y = operand(dtype, (*batch, m, n), row["out"])
+    outputs = row.get("outputs", 1)
+    y = [operand(outputs if outputs == "f32" else dtype, (*batch, m, n), row["out"])
+         for _ in range(2 if outputs == 2 else 1)]
     alpha, beta = (0.5, 2.0) if c_layout == "dense" else (1.0, 1.0)
-    epilogue = gemm_epilogue(dtype, (bias and dtype, c and dtype), alpha, beta, act, 0.01)
+    build = epilogue_with_z if outputs == 2 else gemm_epilogue
+    epilogue = build(dtype, (bias and dtype, c and dtype), alpha, beta, act, 0.01)
     attrs = {"trans_a": row["trans_a"], "trans_b": row["trans_b"], "alpha": alpha, "beta": beta,
              "act": act, "leaky_slope": 0.01, "epilogue": epilogue}
-    return _case(f"{dtype}-{_label(row)}", "GEMM_BIAS_ACT", [a, b, bias, c], [y], attrs,
+    return _case(f"{dtype}-{_label(row)}", "GEMM_BIAS_ACT", [a, b, bias, c], y, attrs,
                  terms=max(k, 1))
 
 

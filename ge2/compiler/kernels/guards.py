@@ -9,7 +9,7 @@ from ...errors import KernelSpecError, near_matches
 from ...problem import Problem
 from .conv_plans import refuse_conv, refuse_lines
 from .elementwise_plans import tiled_plan, vector_plan
-from .facts import INT32_MAX, Facts
+from .facts import GEMM_OPS, INT32_MAX, Facts
 from .metadata import Guards, KernelInfo, Number, Variant, evaluate
 from .row_plans import (
     refuse_cluster,
@@ -53,6 +53,9 @@ def _kernel_reasons(kernel: KernelInfo, facts: Facts, device: DeviceProfile) -> 
     misfits = [rule.mismatch(facts.input_dtypes, facts.output_dtypes) for rule in kernel.dtypes]
     if misfits and all(misfits):
         yield "dtype: " + " / ".join(dict.fromkeys(misfits))
+    if (facts.problem.op_type in GEMM_OPS and len(facts.problem.outputs) > 1
+            and "two_outputs" not in kernel.flags):
+        yield "two_outputs: kernel writes one"
     for operand, accepted in kernel.layouts:
         found = facts.layouts.get(operand)
         if found is not None and found.isdisjoint(accepted):
@@ -149,7 +152,8 @@ def gemm_skinny(problem: Problem, variant: Variant, device: DeviceProfile) -> st
 
 def gemm_wgmma(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
     """Tensor maps need a unit stride and 16-byte rows in A, B and Y."""
-    from ...launch.gemm_call import gemm_call, wgmma_refusal
+    from ...launch.gemm_call import gemm_call
+    from ...launch.gemm_wgmma import wgmma_refusal
 
     return wgmma_refusal(variant, gemm_call(problem))
 

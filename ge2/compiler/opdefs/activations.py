@@ -23,14 +23,16 @@ def relu(x: Expr) -> Expr:
 
 
 def gelu(x: Expr) -> Expr:
-    """Return x * Phi(x)."""
-    return x * 0.5 * (ex.erf(x * _INV_SQRT_2) + 1.0)
+    """Return x * Phi(x), in the form with the fewest fused operations."""
+    half = x * 0.5
+    return half * ex.erf(x * _INV_SQRT_2) + half
 
 
 def gelu_tanh(x: Expr) -> Expr:
-    """Return the tanh approximation of gelu."""
-    inner = (x + x * x * x * 0.044715) * _SQRT_2_OVER_PI
-    return x * 0.5 * (ex.tanh(inner) + 1.0)
+    """Return the tanh approximation of gelu, in the form with the fewest fused operations."""
+    half = x * 0.5
+    inner = x * (x * x * (0.044715 * _SQRT_2_OVER_PI) + _SQRT_2_OVER_PI)
+    return half * ex.tanh(inner) + half
 
 
 def leaky_relu(x: Expr, slope: float) -> Expr:

@@ -86,9 +86,10 @@ def _infer_gemm(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
     epilogue = attrs["epilogue"]
     if epilogue is None and len(types) > 4:
         raise GraphError("GEMM_BIAS_ACT extras need an epilogue", found=f"{len(types) - 4} extras")
-    if epilogue is not None and len(epilogue.outputs) != 1:
-        raise GraphError("GEMM_BIAS_ACT epilogue has one output", found=len(epilogue.outputs))
-    return [TensorType(a.dtype, out)]
+    if epilogue is not None and len(epilogue.outputs) > 2:
+        raise GraphError("GEMM_BIAS_ACT epilogue has one or two outputs",
+                         found=len(epilogue.outputs))
+    return [TensorType(a.dtype, out)] * (1 if epilogue is None else len(epilogue.outputs))
 
 
 def _reference_gemm(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
@@ -117,7 +118,7 @@ GEMM_ATTRS = (
     AttrSpec("act", "str", "none", ACT_NAMES, doc="activation"),
     AttrSpec("leaky_slope", "float", 0.01, doc="slope of leaky_relu"),
     AttrSpec("epilogue", "expr", None, doc="replaces alpha, beta and act: input 0 is the sum of "
-             "products, 1 bias, 2 C, 3.. extras"),
+             "products, 1 bias, 2 C, 3.. extras; one or two outputs"),
 )
 
 OPDEFS = (

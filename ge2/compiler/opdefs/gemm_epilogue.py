@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from ...contract import DTYPES, ActKind
-from ..ir.expr import ExprBundle, cast, input
+from ..ir.expr import Expr, ExprBundle, cast, input
 from .activations import ACTIVATIONS
 
 
@@ -38,6 +38,19 @@ def gemm_epilogue(dtype: str, dtypes: tuple[str | None, str | None], alpha: floa
         dtypes: of bias and C; None for an absent one.
         alpha, beta, act, slope: attributes of GEMM_BIAS_ACT.
     """
+    z = _before_activation(dtype, dtypes, alpha, beta)
+    return ExprBundle((ACTIVATIONS[ActKind[act.upper()]](z, slope),))
+
+
+def epilogue_with_z(dtype: str, dtypes: tuple[str | None, str | None], alpha: float, beta: float,
+                    act: str, slope: float) -> ExprBundle:
+    """Return the same with a second output: the value before the activation."""
+    z = _before_activation(dtype, dtypes, alpha, beta)
+    return ExprBundle((ACTIVATIONS[ActKind[act.upper()]](z, slope), z))
+
+
+def _before_activation(dtype: str, dtypes: tuple[str | None, str | None], alpha: float,
+                       beta: float) -> Expr:
     compute = DTYPES[dtype].compute
     result = input(0, compute)
     if alpha != 1.0:
@@ -47,4 +60,4 @@ def gemm_epilogue(dtype: str, dtypes: tuple[str | None, str | None], alpha: floa
         if given is not None:
             term = cast(input(index, DTYPES[given].compute), compute)
             result = result + (term if factor == 1.0 else term * factor)
-    return ExprBundle((ACTIVATIONS[ActKind[act.upper()]](result, slope),))
+    return result

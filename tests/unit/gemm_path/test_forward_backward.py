@@ -184,7 +184,8 @@ def test_f64_is_computed_in_f64(device):
     held, y = [Buffer(device, a), Buffer(device, b)], Buffer(device, poison((3, 4), np.float64))
     gemm.forward(held[0].tensor, held[1].tensor, None, y.tensor,
                  gemm.GemmAttrs(act=ActKind.GELU))
-    np.testing.assert_allclose(y.read(), reference_act(ActKind.GELU, a @ b), rtol=1e-13)
+    np.testing.assert_allclose(y.read(), reference_act(ActKind.GELU, a @ b), rtol=1e-13,
+                               atol=1e-15)
 
 
 def test_a_plan_runs_with_new_pointers(device):

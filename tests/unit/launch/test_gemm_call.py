@@ -17,9 +17,9 @@ from ge2.launch.gemm_call import (
     skinny_call,
     skinny_refusal,
     tensor_map_args_dtype,
-    tma_refusal,
 )
 from ge2.launch.gemm_examples import gemm_problem
+from ge2.launch.gemm_wgmma import tma_refusal
 from ge2.launch.rule import LAUNCH_RULES
 from ge2.problem import Problem, TensorSpec
 

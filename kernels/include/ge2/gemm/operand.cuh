@@ -1,6 +1,7 @@
 // Matrices of a matrix product as the kernels get them: strided, with up to three batch axes.
 #pragma once
 
+#include <ge2/ptx/ldst.cuh>
 #include <ge2/types.cuh>
 
 namespace ge2 {
@@ -44,6 +45,16 @@ inline b8 read_only(const b8* p) { return b8{__ldg(&p->bits)}; }
 inline signed char read_only(const signed char* p) { return __ldg(p); }
 inline unsigned char read_only(const unsigned char* p) { return __ldg(p); }
 
+template <typename T>
+inline Vec<T, 2> read_only_pair(const T* p) {
+    if constexpr (sizeof(T) == 2) {
+        const unsigned both = __ldg(reinterpret_cast<const unsigned*>(p));
+        return {T{static_cast<unsigned short>(both)}, T{static_cast<unsigned short>(both >> 16)}};
+    } else {
+        return {read_only(p), read_only(p + 1)};
+    }
+}
+
 // One input of an epilogue expression besides the accumulator.
 template <typename T, Spread SPREAD>
 struct EpilogueInput {
@@ -52,6 +63,12 @@ struct EpilogueInput {
 
     EpilogueInput(const GemmOperand& operand, const long long (&extents)[3], unsigned index)
         : matrix(matrix_of<T>(operand, extents, index)),
+          row(operand.row),
+          column(operand.column) {}
+
+    // The same where all batch axes have merged into the last.
+    EpilogueInput(const GemmOperand& operand, int index)
+        : matrix(static_cast<const T*>(operand.pointer) + index * operand.batch[2]),
           row(operand.row),
           column(operand.column) {}
 
@@ -69,6 +86,44 @@ struct EpilogueInput {
     compute_t<T> until(int r, int c, int last_column) const {
         if constexpr (!COLUMNS) return at(r, c);
         return c <= last_column ? at(r, c) : compute_t<T>(0);
+    }
+
+    // Two neighbouring columns.
+    Vec<compute_t<T>, 2> both(int r, int c, int last_column) const {
+        if constexpr (!COLUMNS) {
+            const compute_t<T> value = at(r, c);
+            return {value, value};
+        }
+        return {until(r, c, last_column), until(r, c + 1, last_column)};
+    }
+
+    // The same in one access, where pairs are aligned and no row ends inside one.
+    Vec<compute_t<T>, 2> pair(int r, int c, int last_column) const {
+        if (c > last_column) return {compute_t<T>(0), compute_t<T>(0)};
+        const T* p = matrix + c;
+        if constexpr (ROWS) p += r * row;
+        const Vec<T, 2> v = ROWS ? *reinterpret_cast<const Vec<T, 2>*>(p) : read_only_pair(p);
+        return {to_compute(v[0]), to_compute(v[1])};
+    }
+
+    // Brings a tile of rows by columns closer; lanes share the work.
+    void prefetch(int r, int c, int rows, int columns, int last_row, int last_column,
+                  int lane) const {
+        constexpr int LINE = 128 / sizeof(T);
+        if constexpr (UNIT && ROWS) {
+            const int lines = columns / LINE;
+            for (int i = lane; i < rows * lines; i += 32) {
+                const int at_row = r + i / lines, at_column = c + i % lines * LINE;
+                if (at_row <= last_row && at_column <= last_column) {
+                    ptx::prefetch_l2(matrix + at_row * row + at_column);
+                }
+            }
+        } else if constexpr (UNIT) {
+            const int at_column = c + lane * LINE;
+            if (lane < columns / LINE && at_column <= last_column) {
+                ptx::prefetch_l1(matrix + at_column);
+            }
+        }
     }
 
 private:

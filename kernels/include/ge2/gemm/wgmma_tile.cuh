@@ -1,4 +1,4 @@
-// 16-bit operand tiles for wgmma: TMA boxes in 128-byte swizzle and the descriptors that read them.
+// Operand tiles for wgmma: TMA boxes in 128-byte swizzle and the descriptors that read them.
 #pragma once
 
 #include <ge2/ptx/tma.cuh>
@@ -7,14 +7,16 @@
 
 namespace ge2 {
 
-// A tile of EXTENT rows (of A or B; indexed i) by 64 of k. A K-major operand is one box of 64 k by
-// EXTENT, any other is EXTENT / 64 boxes of 64 i by 64 k, 8 KiB each.
-template <int EXTENT, bool K_MAJOR>
+// A tile of EXTENT rows (of A or B; indexed i) by 128 bytes of k. A K-major operand is one box of
+// all k by EXTENT, any other (16-bit only) is EXTENT / 64 boxes of 64 i by 64 k, 8 KiB each.
+template <typename T, int EXTENT, bool K_MAJOR>
 struct WgmmaTile {
-    static constexpr int BYTES = EXTENT * 64 * 2;
+    static constexpr int K = 128 / sizeof(T);
+    static constexpr int BYTES = EXTENT * 128;
     static constexpr int TRANSPOSED = K_MAJOR ? 0 : 1;
-    static constexpr unsigned STEP_K16 = (K_MAJOR ? 32 : 2048) / 16;  // in descriptor units
-    static constexpr unsigned STEP_I64 = 8192 / 16;
+    static constexpr unsigned STEP_K = (K_MAJOR ? 32 : 2048) / 16;  // of one instruction; in
+    static constexpr unsigned STEP_I64 = 8192 / 16;                 // descriptor units
+    static_assert(K_MAJOR || sizeof(T) == 2, "only 16-bit operands may run along i");
 
     static void load(unsigned tile, const ptx::TensorMap* map, int i, int k, int batch,
                      unsigned bar) {
@@ -43,6 +45,12 @@ template <int N, int TRANS_A, int TRANS_B>
 inline void wgmma(bf16, float (&d)[N / 2], unsigned long long a, unsigned long long b,
                   int accumulate) {
     ptx::wgmma_bf16<N, TRANS_A, TRANS_B>(d, a, b, accumulate);
+}
+
+template <int N, int TRANS_A, int TRANS_B>
+inline void wgmma(float, float (&d)[N / 2], unsigned long long a, unsigned long long b,
+                  int accumulate) {
+    ptx::wgmma_tf32<N>(d, a, b, accumulate);
 }
 
 // Where a role stands in a ring of stages; parity is that of the current lap.

@@ -44,6 +44,19 @@ inline void store_shared_16(unsigned smem, uint4 v) {
                  : "memory");
 }
 
+inline void store_shared_8(unsigned smem, float2 v) {
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(smem), "f"(v.x), "f"(v.y) : "memory");
+}
+
+// Asks for a line without waiting for it.
+inline void prefetch_l1(const void* pointer) {
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(pointer));
+}
+
+inline void prefetch_l2(const void* pointer) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(pointer));
+}
+
 // A flag in global memory, ordered against the other accesses of this thread, device wide.
 inline unsigned load_acquire(const unsigned* pointer) {
     unsigned value;

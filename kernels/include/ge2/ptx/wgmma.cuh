@@ -116,6 +116,37 @@ inline void wgmma_bf16(float (&d)[N / 2], unsigned long long a,
 
 #undef GE2_WGMMA_SIZES
 #undef GE2_WGMMA
+
+// tf32: 8 of K each, both operands along K; the lowest 13 bits of the elements are not looked at.
+#define GE2_WGMMA_TF32(N, NAMES, A, B, ADD, ...) \
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" ADD ", 0;\n" \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k8.f32.tf32.tf32 {" NAMES "}, %" A ", %" \
+                 B ", add, 1, 1;\n}" \
+                 : __VA_ARGS__ \
+                 : "l"(a), "l"(b), "r"(accumulate))
+
+template <int N>
+inline void wgmma_tf32(float (&d)[N / 2], unsigned long long a, unsigned long long b,
+                       int accumulate) {
+    if constexpr (N == 64) {
+        GE2_WGMMA_TF32(64, GE2_NAMES_0 ", " GE2_NAMES_1, "32", "33", "34",
+                       GE2_REGS_16(0), GE2_REGS_16(16));
+    } else if constexpr (N == 128) {
+        GE2_WGMMA_TF32(128, GE2_NAMES_0 ", " GE2_NAMES_1 ", " GE2_NAMES_2 ", " GE2_NAMES_3,
+                       "64", "65", "66", GE2_REGS_64(0));
+    } else if constexpr (N == 192) {
+        GE2_WGMMA_TF32(192, GE2_NAMES_0 ", " GE2_NAMES_1 ", " GE2_NAMES_2 ", " GE2_NAMES_3 ", "
+                       GE2_NAMES_4 ", " GE2_NAMES_5,
+                       "96", "97", "98", GE2_REGS_64(0), GE2_REGS_16(64), GE2_REGS_16(80));
+    } else {
+        static_assert(N == 256, "no tf32 wgmma of this width is declared");
+        GE2_WGMMA_TF32(256, GE2_NAMES_0 ", " GE2_NAMES_1 ", " GE2_NAMES_2 ", " GE2_NAMES_3 ", "
+                       GE2_NAMES_4 ", " GE2_NAMES_5 ", " GE2_NAMES_6 ", " GE2_NAMES_7,
+                       "128", "129", "130", GE2_REGS_64(0), GE2_REGS_64(64));
+    }
+}
+
+#undef GE2_WGMMA_TF32
 #undef GE2_REGS_64
 #undef GE2_REGS_16
 #undef GE2_REGS_4

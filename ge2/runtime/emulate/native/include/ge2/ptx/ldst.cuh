@@ -15,6 +15,12 @@ GE2_INLINE void store_shared_16(unsigned smem, uint4 v) {
     *(uint4*)ge2emu_shared_pointer(smem) = v;
 }
 
+GE2_INLINE void store_shared_8(unsigned smem, float2 v) {
+    *(float2*)ge2emu_shared_pointer(smem) = v;
+}
+GE2_INLINE void prefetch_l1(const void*) {}
+GE2_INLINE void prefetch_l2(const void*) {}
+
 GE2_INLINE unsigned load_acquire(const unsigned* pointer) {
     unsigned value;
     ge2emu_atomic_load(&value, pointer, 4, 1);

@@ -37,5 +37,11 @@ GE2_INLINE void wgmma_bf16(float (&d)[N / 2], unsigned long long a, unsigned lon
     static_assert(N >= 8 && N <= 256 && N % 8 == 0, "wgmma is 8 to 256 wide, in steps of 8");
     ge2emu_wgmma(d, N, a, b, accumulate != 0, 1, TRANS_A, TRANS_B, file, line);
 }
+template <int N>
+GE2_INLINE void wgmma_tf32(float (&d)[N / 2], unsigned long long a, unsigned long long b,
+                           int accumulate, GE2_SITE) {
+    static_assert(N >= 8 && N <= 256 && N % 8 == 0, "wgmma is 8 to 256 wide, in steps of 8");
+    ge2emu_wgmma(d, N, a, b, accumulate != 0, 2, 0, 0, file, line);
+}
 
 }  // namespace ge2::ptx

@@ -1,0 +1,301 @@
+// Matrix products by wgmma: one warp group loads tiles by TMA into a ring of stages, one or two
+// others multiply them; blocks are persistent and take one output tile after another.
+#pragma once
+
+#include <ge2/gemm/operand.cuh>
+#include <ge2/gemm/store_box.cuh>
+#include <ge2/gemm/wgmma_tile.cuh>
+#include <ge2/ptx/barrier.cuh>
+#include <ge2/ptx/fence.cuh>
+#include <ge2/ptx/griddep.cuh>
+#include <ge2/ptx/mbarrier.cuh>
+#include <ge2/ptx/opaque.cuh>
+#include <ge2/ptx/setmaxnreg.cuh>
+#include <ge2/shared.cuh>
+
+namespace ge2 {
+
+// Cooperative: both consumer groups share each tile. Ping-pong: each has its own tiles, and one's
+// epilogue runs under the other's products. Single: one consumer group.
+enum class WgmmaSchedule { COOPERATIVE, PINGPONG, SINGLE };
+
+// An output tile.
+struct WgmmaWork {
+    int row, column;  // of its first element
+    int batch;
+};
+
+// Plan says what a kernel is:
+//   Operand, Output    element types (float operands are multiplied as tf32)
+//   SCHEDULE, BM, BN, STAGES, STORES (store buffers of a warp)
+//   K_MAJOR_A, K_MAJOR_B, OUTPUTS, PDL
+//   PLANES, PROMOTE    1, 0; or operands that are sums of 3 planes each, of whose products the six
+//                      largest are added, and after how many steps of k sums leave the tensor cores
+//   Args               map_a, map_b, map_y[OUTPUTS], m, n, k, batches, a_varies, b_varies
+//   Epilogue           (args, batch): at<OUTPUT>(acc0, acc1, row, column) -> Pair
+//                      prefetch(args, work, rows, columns, lane)
+//   mend(args, work, sums, row, column)  what sums of planes need more, see MENDS
+template <typename Plan>
+struct WgmmaGemm {
+    using Args = typename Plan::Args;
+    using Operand = typename Plan::Operand;
+    using Box = StoreBox<typename Plan::Output>;
+    using TileA = WgmmaTile<Operand, Plan::BM, Plan::K_MAJOR_A>;
+    using TileB = WgmmaTile<Operand, Plan::BN, Plan::K_MAJOR_B>;
+    using Ring = RingPosition<Plan::STAGES>;
+
+    static constexpr bool PINGPONG = Plan::SCHEDULE == WgmmaSchedule::PINGPONG;
+    static constexpr int CONSUMERS = Plan::SCHEDULE == WgmmaSchedule::SINGLE ? 1 : 2;
+    static constexpr int BM = Plan::BM, BN = Plan::BN, BK = TileA::K;
+    static constexpr int GROUP = 128;
+    static constexpr int GROUP_ROWS = PINGPONG ? BM : BM / CONSUMERS;
+    static constexpr int STEPS_M = GROUP_ROWS / 64;
+    static constexpr int SUMS = STEPS_M * BN / 2 * (Plan::PLANES == 1 ? 1 : 2);
+    static constexpr unsigned STAGE_BYTES = TileA::BYTES + TileB::BYTES;
+    static constexpr int EMPTY_ARRIVALS = 4 * (PINGPONG ? 1 : CONSUMERS);
+    // More than 168 registers a thread must come from the producer, which needs few.
+    static constexpr bool MOVES_REGISTERS = CONSUMERS == 2;
+    static constexpr int CONSUMER_REGISTERS = SUMS > 128 ? 240 : 232;
+    static constexpr int PRODUCER_REGISTERS = SUMS > 128 ? 24 : 40;
+
+    using Sums = float[STEPS_M][BN / 2];
+
+    struct Shared {
+        unsigned stages, stores, full, empty;
+
+        Shared() {
+            stages = ptx::smem_address(shared_memory());
+            stores = stages + Plan::STAGES * STAGE_BYTES;
+            full = stores + CONSUMERS * 4 * Plan::STORES * Box::BYTES;
+            empty = full + Plan::STAGES * 8;
+        }
+    };
+
+    // The tiles of all matrices, one after another.
+    struct Tiles {
+        unsigned rows, columns, count;
+
+        explicit Tiles(const Args& args)
+            : rows(static_cast<unsigned>((args.m + BM - 1) / BM)),
+              columns(static_cast<unsigned>((args.n + BN - 1) / BN)),
+              count(rows * columns * static_cast<unsigned>(args.batches)) {}
+
+        WgmmaWork operator[](unsigned tile) const {
+            const unsigned batch = tile / (rows * columns);
+            const TilePosition at = tile_position(tile - batch * rows * columns, rows, columns);
+            return {at.row * BM, at.column * BN, static_cast<int>(batch)};
+        }
+    };
+
+    static int steps_of(const Args& args) { return static_cast<int>((args.k + BK - 1) / BK); }
+
+    // Small products first: of planes 2 0, 0 2, 1 1, 1 0, 0 1, 0 0 (two bits each).
+    static int plane_a(int product) { return 0x052 >> product * 2 & 3; }
+    static int plane_b(int product) { return 0x118 >> product * 2 & 3; }
+
+    static void load(const Args& args, const Shared& shared, Ring& ring, const WgmmaWork& work,
+                     int step, int a, int b) {
+        const unsigned stage = shared.stages + ring.stage * STAGE_BYTES;
+        const unsigned full = shared.full + ring.stage * 8;
+        ptx::mbarrier_wait(shared.empty + ring.stage * 8, ring.parity ^ 1);
+        ptx::mbarrier_arrive_expect_tx(full, STAGE_BYTES);
+        TileA::load(stage, &args.map_a, work.row, step * BK, a, full);
+        TileB::load(stage + TileA::BYTES, &args.map_b, work.column, step * BK, b, full);
+        ring.next();
+    }
+
+    static void produce(const Args& args, const Shared& shared, const Tiles& tiles) {
+        Ring ring;
+        const int steps = steps_of(args);
+        for (unsigned tile = blockIdx.x; tile < tiles.count; tile += gridDim.x) {
+            const WgmmaWork work = tiles[tile];
+            const int a = work.batch * static_cast<int>(args.a_varies) * Plan::PLANES;
+            const int b = work.batch * static_cast<int>(args.b_varies) * Plan::PLANES;
+            if constexpr (Plan::PLANES == 1) {
+                for (int step = 0; step < steps; ++step) {
+                    load(args, shared, ring, work, step, a, b);
+                }
+            } else {
+                for (int first = 0; first < steps; first += Plan::PROMOTE) {
+                    const int last = lesser(first + Plan::PROMOTE, steps);
+                    for (int product = 0; product < 6; ++product) {
+                        for (int step = first; step < last; ++step) {
+                            load(args, shared, ring, work, step, a + plane_a(product),
+                                 b + plane_b(product));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    // Adds the products of `steps` stages. Each stage stays in flight while the next is issued; it
+    // is handed back only after that. The last one is left in flight.
+    static void multiply(Sums& acc, Ring& ring, const Shared& shared, int steps, int row,
+                         int lane) {
+        int previous = -1;
+        for (int step = 0; step < steps; ++step) {
+            ptx::mbarrier_wait(shared.full + ring.stage * 8, ring.parity);
+            const unsigned stage = shared.stages + ring.stage * STAGE_BYTES;
+            const unsigned long long a = TileA::descriptor(stage) + row / 64 * TileA::STEP_I64;
+            const unsigned long long b = TileB::descriptor(stage + TileA::BYTES);
+            ptx::wgmma_fence();
+#pragma unroll
+            for (int k = 0; k < 4; ++k) {
+#pragma unroll
+                for (int i = 0; i < STEPS_M; ++i) {
+                    ge2::wgmma<BN, TileA::TRANSPOSED, TileB::TRANSPOSED>(
+                        Operand{}, acc[i], a + i * TileA::STEP_I64 + k * TileA::STEP_K,
+                        b + k * TileB::STEP_K, step > 0 || k > 0);
+                }
+            }
+            ptx::wgmma_commit();
+            ptx::wgmma_wait<1>();
+            if (previous >= 0 && lane == 0) ptx::mbarrier_arrive(shared.empty + previous * 8);
+            previous = ring.stage;
+            ring.next();
+        }
+    }
+
+    // Waits for the products in flight and hands their stage back.
+    static void finish(const Ring& ring, const Shared& shared, int lane) {
+        ptx::wgmma_wait<0>();
+        const int last = ring.stage == 0 ? Plan::STAGES - 1 : ring.stage - 1;
+        if (lane == 0) ptx::mbarrier_arrive(shared.empty + last * 8);
+    }
+
+    // Tensor cores round sums towards zero; a few steps' sums at a time are added up in registers.
+    static void multiply_planes(Sums& sums, Ring& ring, const Shared& shared, int steps, int row,
+                                int lane) {
+        for (int i = 0; i < STEPS_M * BN / 2; ++i) sums[i / (BN / 2)][i % (BN / 2)] = 0.f;
+        for (int first = 0; first < steps; first += Plan::PROMOTE) {
+            Sums acc;
+            multiply(acc, ring, shared, 6 * (lesser(first + Plan::PROMOTE, steps) - first), row,
+                     lane);
+            finish(ring, shared, lane);
+#pragma unroll
+            for (int i = 0; i < STEPS_M; ++i) {
+#pragma unroll
+                for (int j = 0; j < BN / 2; ++j) sums[i][j] += acc[i][j];
+            }
+        }
+    }
+
+    // Writes a warp's 16 rows of one step: a box at a time through a store buffer, which the copy
+    // engine empties while the next is filled. The engine also clips what lies outside of Y.
+    template <int OUTPUT>
+    static void store_box(const float* sums, const typename Plan::Epilogue& epilogue,
+                          const Args& args, unsigned buffers, int& buffer, const WgmmaWork& at,
+                          int lane) {
+        const unsigned target = buffers + buffer * Box::BYTES;
+        buffer = buffer + 1 == Plan::STORES ? 0 : buffer + 1;
+        if (lane == 0) ptx::bulk_wait_read<Plan::STORES - 1>();
+        __syncwarp();
+        const int last_row = static_cast<int>(args.m) - 1;
+        const int row = ptx::opaque(at.row) + lane / 4;
+        const int column = ptx::opaque(at.column) + lane % 4 * 2;
+        Box::fill(target, lane, [&](int group, int lower) {
+            const float* d = sums + group * 4 + lower * 2;
+            return epilogue.template at<OUTPUT>(d[0], d[1], lesser(row + lower * 8, last_row),
+                                                column + group * 8);
+        });
+        ptx::fence_proxy_async_shared();
+        __syncwarp();
+        if (lane == 0) {
+            ptx::tma_store_3d(&args.map_y[OUTPUT], target, at.column, at.row, at.batch);
+            ptx::bulk_commit();
+        }
+    }
+
+    static void store(const float (&sums)[BN / 2], const typename Plan::Epilogue& epilogue,
+                      const Args& args, unsigned buffers, int& buffer, const WgmmaWork& at,
+                      int lane) {
+#pragma unroll
+        for (int box = 0; box < BN / Box::COLUMNS; ++box) {
+            const WgmmaWork where{at.row, at.column + box * Box::COLUMNS, at.batch};
+            const float* d = sums + box * Box::COLUMNS / 2;
+            store_box<0>(d, epilogue, args, buffers, buffer, where, lane);
+            if constexpr (Plan::OUTPUTS > 1) {
+                store_box<1>(d, epilogue, args, buffers, buffer, where, lane);
+            }
+        }
+    }
+
+    static void consume(const Args& args, const Shared& shared, const Tiles& tiles, int consumer) {
+        const int lane = threadIdx.x % 32;
+        const int warp = threadIdx.x / 32 % 4;
+        const int steps = steps_of(args);
+        const int group_row = PINGPONG ? 0 : consumer * GROUP_ROWS;
+        const unsigned buffers =
+            shared.stores + (consumer * 4 + warp) * Plan::STORES * Box::BYTES;
+        const unsigned stride = PINGPONG ? 2 * gridDim.x : gridDim.x;
+        const unsigned first = blockIdx.x + (PINGPONG ? consumer * gridDim.x : 0);
+        // Barriers 1 and 2 let the groups issue products in turns; the first turn is group 0's.
+        const int own_turn = 1 + consumer;
+        const int other_turn = 2 - consumer;
+        Ring ring;
+        if (PINGPONG && consumer == 1) {
+            ring.skip(steps);
+            ptx::named_barrier_arrive(other_turn, 2 * GROUP);
+        }
+        int buffer = 0;
+        Sums sums;
+        for (unsigned tile = first; tile < tiles.count; tile += stride) {
+            // Before the products, so that nothing but the epilogue itself comes after them.
+            WgmmaWork work = tiles[tile];
+            work.row += group_row + warp * 16;
+            Plan::Epilogue::prefetch(args, work, STEPS_M, BN, lane);
+            if constexpr (PINGPONG) ptx::named_barrier_sync(own_turn, 2 * GROUP);
+            if constexpr (Plan::PLANES == 1) {
+                multiply(sums, ring, shared, steps, group_row, lane);
+            } else {
+                multiply_planes(sums, ring, shared, steps, group_row, lane);
+            }
+            if constexpr (PINGPONG) {
+                if (tile + gridDim.x < tiles.count) {
+                    ptx::named_barrier_arrive(other_turn, 2 * GROUP);
+                }
+            }
+            if constexpr (Plan::PLANES == 1) finish(ring, shared, lane);
+            if constexpr (PINGPONG) ring.skip(steps);
+            const typename Plan::Epilogue epilogue(args, work.batch);
+#pragma unroll
+            for (int i = 0; i < STEPS_M; ++i) {
+                const WgmmaWork at{work.row + i * 64, work.column, work.batch};
+                store(sums[i], epilogue, args, buffers, buffer, at, lane);
+            }
+        }
+        if (lane == 0) ptx::bulk_wait<0>();
+    }
+
+    static void run(const Args& args) {
+        const Shared shared;
+        const Tiles tiles(args);
+        // Through a shuffle, so that the compiler knows that all lanes of a warp agree.
+        const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / GROUP), 0);
+        if (threadIdx.x == 0) {
+            for (int stage = 0; stage < Plan::STAGES; ++stage) {
+                ptx::mbarrier_init(shared.full + stage * 8, 1);
+                ptx::mbarrier_init(shared.empty + stage * 8, EMPTY_ARRIVALS);
+            }
+            ptx::fence_mbarrier_init();
+            ptx::tma_prefetch(&args.map_a);
+            ptx::tma_prefetch(&args.map_b);
+            ptx::tma_prefetch(&args.map_y[0]);
+        }
+        __syncthreads();
+        if constexpr (Plan::PDL) {
+            ptx::griddep_launch_dependents();
+            ptx::griddep_wait();
+        }
+        if (group == 0) {
+            if constexpr (MOVES_REGISTERS) ptx::setmaxnreg_dec<PRODUCER_REGISTERS>();
+            if (threadIdx.x == 0) produce(args, shared, tiles);
+        } else {
+            if constexpr (MOVES_REGISTERS) ptx::setmaxnreg_inc<CONSUMER_REGISTERS>();
+            consume(args, shared, tiles, group - 1);
+        }
+    }
+};
+
+}  // namespace ge2
