@@ -103,7 +103,7 @@ def _decompose(builder: Builder, inputs: Sequence[str],
     kind, weights = builder.type(x), builder.type(w)
     n, group = kind.rank - 2, attrs["group"]
     g = _Geometry(kind.shape[2:], weights.shape[2:], attrs)
-    if n > 2 or not all(isinstance(e, int) for e in (*weights.shape, *sum(g.pads, ()))):
+    if n > 3 or not all(isinstance(e, int) for e in (*weights.shape, *sum(g.pads, ()))):
         return None
     for i, stride in enumerate(g.strides):
         x = _spread(builder, x, 2 + i, stride) if stride > 1 else x
@@ -122,8 +122,35 @@ def _decompose(builder: Builder, inputs: Sequence[str],
     w = builder.op("TRANSPOSE", w, perm=(0, 2, 1, *range(3, 3 + n)))
     w = builder.op("RESHAPE", w, shape=(group * o, c // group, *weights.shape[2:]))
     w = builder.op("FLIP", w, axes=tuple(range(2, 2 + n)))
-    return [builder.op(f"CONV{n}D", x, w, *inputs[2:], dilations=g.dilations, group=group,
-                       act=attrs["act"], leaky_slope=attrs["leaky_slope"])]
+    rest = {"group": group, "act": attrs["act"], "leaky_slope": attrs["leaky_slope"]}
+    if n == 3:
+        return [_convolve_volume(builder, x, w, inputs[2:], g.dilations, rest)]
+    return [builder.op(f"CONV{n}D", x, w, *inputs[2:], dilations=g.dilations, **rest)]
+
+
+def _convolve_volume(builder: Builder, x: str, w: str, bias: Sequence[str],
+                     dilations: Sequence[int], rest: dict[str, Any]) -> str:
+    """Convolve slices with each layer of the filters and add up; the last one finishes."""
+    n, c, depth, *image = builder.type(x).shape
+    layers = int(builder.type(w).shape[2])  # type: ignore[arg-type] # checked by the caller
+    out: Any = depth - (layers - 1) * dilations[0]
+    total: tuple[str, ...] = ()
+    for layer in range(layers):
+        start = layer * dilations[0]
+        part = builder.op("SLICE", x, axes=(2,), starts=(start,), ends=(out + start,))
+        part = builder.op("TRANSPOSE", part, perm=(0, 2, 1, 3, 4))
+        part = builder.op("RESHAPE", part, shape=(n * out, c, *image), allowzero=True)
+        taps = builder.op("SLICE", w, axes=(2,), starts=(layer,), ends=(layer + 1,))
+        taps = builder.op("SQUEEZE", taps, axes=(2,))
+        last = layer == layers - 1
+        addends = bias if last else ()
+        addends = addends or ("",) if total else addends
+        made = builder.op("CONV2D", part, taps, *addends, *total, dilations=tuple(dilations[1:]),
+                          **rest if last else {"group": rest["group"]})
+        total = (made,)
+    o, *image = builder.type(total[0]).shape[1:]
+    volume = builder.op("RESHAPE", total[0], shape=(n, out, o, *image), allowzero=True)
+    return builder.op("TRANSPOSE", volume, perm=(0, 2, 1, 3, 4))
 
 
 def _spread(builder: Builder, value: str, axis: int, stride: int) -> str:
@@ -144,5 +171,5 @@ OPDEFS = (
            AttrSpec("output_shape", "ints", None, doc="spatial extents; computes pads")),
           _infer, _reference, properties=frozenset({"rematerializable"}), family="conv",
           dtypes=FLOATS, decompose=_decompose,
-          doc="act(adjoint of a convolution + bias); w is [C, O / group, ...]; 1 or 2 axes."),
+          doc="act(adjoint of a convolution + bias); w is [C, O / group, ...]; 1 to 3 axes."),
 )
