@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from ..compiler.ir.scalar_ops import C_TYPES
+from ..compiler.kernels.pool_plans import patch_plan
 from ..contract import DTYPES
 from ..errors import Unsupported
 from ..problem import Problem, TensorSpec
@@ -33,6 +35,48 @@ def _layout() -> tuple[np.dtype[Any], str]:
     return dtype, args_checks(dtype)
 
 
+@lru_cache(maxsize=1)
+def _window_layout() -> tuple[np.dtype[Any], str]:
+    pairs = [(name, "i4", (2,)) for name in (
+        "extent", "out", "pad", "counted_from", "counted_to")]
+    dtype = args_dtype(("x", "u8"), ("y", "u8"), ("threads", "i8"), ("walk", axes_fields(3)),
+                       *pairs)
+    return dtype, args_checks(dtype)
+
+
+def _types(problem: Problem) -> dict[str, Any]:
+    """Return the template's constants about element types.
+
+    Raises:
+        Unsupported: there is no smallest value to start a maximum from.
+    """
+    dtype, kind = problem.outputs[0].dtype, str(problem.attr_map["kind"])
+    if kind == "max" and dtype not in _LOWEST:
+        raise Unsupported("no maximum over windows of this type", found=dtype)
+    return {"kind": kind, "type": DTYPES[dtype].c_type, "compute": C_TYPES[DTYPES[dtype].compute],
+            "lowest": _LOWEST[dtype] if kind == "max" else "0"}
+
+
+def _window(problem: Problem) -> dict[str, tuple[int, ...]]:
+    attrs = problem.attr_map
+    names = {"kernel": "kernel_shape", "step": "strides", "dilation": "dilations"}
+    window = {name: cast("tuple[int, ...]", attrs[theirs]) for name, theirs in names.items()}
+    return {**window, "pad": cast("tuple[int, ...]", attrs["pads"])[:2]}
+
+
+def _counted(problem: Problem) -> dict[str, list[int]]:
+    """Return the positions that the divisor of a mean counts, as [from, to) per axis.
+
+    What ceil mode adds beyond the declared padding never counts.
+    """
+    x = problem.inputs[0]
+    assert x is not None
+    pads = cast("tuple[int, ...]", problem.attr_map["pads"])
+    wide = bool(problem.attr_map["count_include_pad"])
+    return {"counted_from": [-pads[i] if wide else 0 for i in range(2)],
+            "counted_to": [n + pads[2 + i] if wide else n for i, n in enumerate(x.shape[2:])]}
+
+
 @dataclass(frozen=True, slots=True)
 class PoolRule:
     """pool2d: one output per thread; x of any strides, y dense."""
@@ -43,32 +87,13 @@ class PoolRule:
         assert x is not None
         if y.size == 0:
             return []
-        kind = str(problem.attr_map["kind"])
-        if kind == "max" and x.dtype not in _LOWEST:
-            raise Unsupported("no maximum over windows of this type", found=x.dtype)
-        kernel, steps, dilations = (
-            cast("tuple[int, int]", problem.attr_map[name])
-            for name in ("kernel_shape", "strides", "dilations"))
-        pads = cast("tuple[int, ...]", problem.attr_map["pads"])
-        extent = x.shape[2:]
-        begins, ends = pads[:2], pads[2:]
-        # What ceil mode adds beyond the declared padding never counts.
-        counted = [(-b, n + e) if problem.attr_map["count_include_pad"] else (0, n)
-                   for b, e, n in zip(begins, ends, extent, strict=True)]
+        window = _window(problem)
         linear, offset = index_types(y.size, x.max_offset)
         dtype, checks = _layout()
-        compute = DTYPES[x.dtype].compute
-        context = {
-            **variant.param_map, "kind": kind, "type": DTYPES[x.dtype].c_type,
-            "compute": C_TYPES[compute], "linear": linear, "offset": offset,
-            "lowest": _LOWEST[x.dtype] if kind == "max" else "0", "ARGS_CHECKS": checks,
-        }
-        values = {
-            "size": y.size, "axes": axes_value(y.shape), "stride": x.strides, "extent": extent,
-            "kernel": kernel, "step": steps, "pad": begins, "dilation": dilations,
-            "counted_from": [low for low, _ in counted],
-            "counted_to": [high for _, high in counted],
-        }
+        context = {**variant.param_map, **_types(problem), "linear": linear, "offset": offset,
+                   "ARGS_CHECKS": checks}
+        values = {"size": y.size, "axes": axes_value(y.shape), "stride": x.strides,
+                  "extent": x.shape[2:], **window, **_counted(problem)}
         args, relocs = ArgsBuilder(dtype, values, {"x": (0, 0), "y": (1, 0)}).pack()
         threads = variant.param("THREADS")
         source = KernelSource(variant.kernel.template, tuple(sorted(context.items())),
@@ -80,6 +105,51 @@ class PoolRule:
         return [
             pool_problem("max", "f32", (2, 3, 9, 10)),
             pool_problem("avg", "bf16", (1, 2, 8, 8), include_pad=True),
+            pool_problem("max", "i8", (1, 1, 5, 5), ceil=True),
+            pool_problem("avg", "f64", (1, 2, 6, 7), ceil=True),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRule:
+    """pool2d_window: a patch of outputs per thread; x and y dense."""
+
+    def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
+        """See LaunchRule."""
+        x, y = problem.inputs[0], problem.outputs[0]
+        assert x is not None
+        if y.size == 0:
+            return []
+        plan = patch_plan(problem)
+        assert plan is not None
+        walk = (y.shape[0] * y.shape[1], -(-y.shape[2] // plan.rows),
+                -(-y.shape[3] // plan.columns))
+        count, threads = prod(walk), int(variant.param("THREADS"))
+        linear, offset = index_types(count + threads, max(x.size, y.size) + x.shape[3] * 64)
+        dtype, checks = _window_layout()
+        window = _window(problem)
+        size = DTYPES[y.dtype].itemsize
+        whole = y.shape[3] % plan.columns == 0 and y.align % (plan.columns * size) == 0
+        context = {
+            **variant.param_map, **_types(problem), "kernel": window["kernel"],
+            "step": window["step"], "dilation": window["dilation"], "rows": plan.rows,
+            "columns": plan.columns, "whole": whole, "narrow": y.dtype in ("f16", "bf16"),
+            "linear": linear, "offset": offset, "ARGS_CHECKS": checks,
+        }
+        values = {"threads": count, "walk": axes_value(walk), "extent": x.shape[2:],
+                  "out": y.shape[2:], "pad": window["pad"], **_counted(problem)}
+        args, relocs = ArgsBuilder(dtype, values, {"x": (0, 0), "y": (1, 0)}).pack()
+        source = KernelSource(variant.kernel.template, tuple(sorted(context.items())),
+                              variant.kernel.name)
+        return [LaunchRecord(source, (-(-count // threads), 1, 1), (threads, 1, 1), args, relocs)]
+
+    def examples(self, variant: Variant) -> list[Problem]:
+        """See LaunchRule."""
+        return [
+            pool_problem("max", "f16", (2, 3, 17, 18), kernel=(3, 3), strides=(2, 2),
+                         pads=(1, 1, 1, 1), dilations=(1, 1)),
+            pool_problem("avg", "bf16", (1, 2, 16, 16), kernel=(3, 3), strides=(1, 1),
+                         pads=(1, 1, 1, 1), dilations=(1, 1), include_pad=True),
             pool_problem("max", "i8", (1, 1, 5, 5), ceil=True),
             pool_problem("avg", "f64", (1, 2, 6, 7), ceil=True),
         ]
@@ -103,4 +173,4 @@ def pool_problem(kind: str, dtype: str, shape: tuple[int, ...], *, kernel: tuple
         ("kind", kind), ("pads", pads), ("strides", strides)))
 
 
-RULES: dict[str, LaunchRule] = {"pool": PoolRule()}
+RULES: dict[str, LaunchRule] = {"pool": PoolRule(), "pool.window": WindowRule()}

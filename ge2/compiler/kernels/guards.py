@@ -11,6 +11,7 @@ from .conv_plans import refuse_conv, refuse_lines
 from .elementwise_plans import tiled_plan, vector_plan
 from .facts import GEMM_OPS, INT32_MAX, Facts
 from .metadata import Guards, KernelInfo, Number, Variant, evaluate
+from .pool_plans import refuse_pool_window
 from .row_plans import (
     refuse_cluster,
     refuse_column,
@@ -162,6 +163,7 @@ CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "conv2d_size": refuse_conv,
     "conv2d_lines": refuse_lines,
     "elementwise_vec": elementwise_vec,
+    "pool2d_window": refuse_pool_window,
     "row_cluster": refuse_cluster,
     "row_column": refuse_column,
     "row_pipe": refuse_pipe,
