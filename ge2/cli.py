@@ -29,6 +29,7 @@ EXIT_CODES = (
 # name -> (module, attribute, short help); a command's module is imported when it is used.
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "run": ("run", "run", "Run a model on its sample, on files or on random inputs."),
+    "tune": ("tune", "tune", "Measure kernels on this GPU and remember the best."),
     "explain": ("explain", "explain", "Show what the compiler does with a model, and why."),
     "check": ("check", "check", "Validate model files; needs no GPU."),
     "import": ("import_model", "import_model", "Write an ONNX model as a model file."),

@@ -36,6 +36,9 @@ def model_options(function: _Function) -> _Function:
                      help="Value of a named dimension for random inputs; may be repeated."),
         click.option("--device", type=click.IntRange(min=0), metavar="N",
                      help="CUDA device index (default GE2_DEVICE, else 0)."),
+        click.option("--tuning", type=click.Choice(["on", "off", "pinned"]),
+                     help="Kernels by evidence (on), by the rules alone (off), or those of the "
+                     "lock file beside the model (pinned). Default GE2_TUNE, else on."),
         click.option("--backend", type=click.Choice(["cuda", "cpu", "emulate"]),
                      help="Default: cuda where a GPU and cupy are, else cpu."),
     ):
@@ -75,10 +78,10 @@ def model_options(function: _Function) -> _Function:
               help="Name the first node that departs from the float64 reference.")
 @report_options
 def run(path: str, symbols: tuple[str, ...], device: int | None, backend: str | None,
-        inputs: tuple[str, ...], output: str | None, seed: int, check: bool, atol: float | None,
-        rtol: float | None, bench: bool, min_time: float, min_samples: int, max_noise: float,
-        timeout: float, profile: bool, trace: str | None, memory: bool, bisect: bool,
-        json_target: str | None, quiet: bool, verbose: bool) -> int:
+        tuning: str | None, inputs: tuple[str, ...], output: str | None, seed: int, check: bool,
+        atol: float | None, rtol: float | None, bench: bool, min_time: float, min_samples: int,
+        max_noise: float, timeout: float, profile: bool, trace: str | None, memory: bool,
+        bisect: bool, json_target: str | None, quiet: bool, verbose: bool) -> int:
     """Run MODEL (a model.json file, or an .onnx file).
 
     Inputs come from --input, else from the model's sample, else they are random. With a sample, the
@@ -90,7 +93,7 @@ def run(path: str, symbols: tuple[str, ...], device: int | None, backend: str | 
     ge2 run model.json --sym batch=32 --check --bench
     """
     report = Report(json_target, quiet=quiet, verbose=verbose)
-    model = open_model(path, backend, device, report)
+    model = open_model(path, backend, device, report, tuning)
     feeds = gather_feeds(model, inputs, parse_symbols(symbols, model.symbols), seed)
     report.message(f"inputs: {feeds.source}")
     start = time.perf_counter()
@@ -137,7 +140,8 @@ def _profile(model: Model, feeds: Feeds, shown: bool, trace: str | None, report:
         report.message(f"wrote {trace}")
 
 
-def open_model(path: str, backend: str | None, device: int | None, report: Report) -> Model:
+def open_model(path: str, backend: str | None, device: int | None, report: Report,
+               tuning: str | None = None) -> Model:
     """Load a model for a backend and say why, where the backend is not the obvious one."""
     from ..model import load
     from ..model.backend import INSTALL_LINE, choose_backend, cuda_device_count, has_cupy
@@ -154,7 +158,7 @@ def open_model(path: str, backend: str | None, device: int | None, report: Repor
                                       hint="Use --backend cpu, or see ge2 doctor")
         if not has_cupy():
             raise EnvironmentUnusable("cupy is not installed", hint=f"{INSTALL_LINE}")
-    model = load(Path(path), backend=choice.name, device=device)
+    model = load(Path(path), backend=choice.name, device=device, tuning=tuning)
     for note in model.notes:
         report.message(f"note: {note}")
     return model

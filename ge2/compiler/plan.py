@@ -21,7 +21,7 @@ from .ir.nodes import Graph, Node, TensorType, present
 from .kernels import selector
 from .kernels.lower import accepts_strides, lower
 from .kernels.metadata import Variant
-from .kernels.selector import Choice
+from .kernels.selector import Choice, Chooser
 from .kernels.views import View, view
 
 MAX_ALIGN = 16
@@ -124,6 +124,7 @@ def _explain_step(step: Step) -> dict[str, Any]:
         "kernel": choice.variant.id if choice else None,
         "score": choice.score if choice else None,
         "numerics": choice.variant.numerics if choice else None,
+        "basis": choice.basis if choice else None,
         "launches": len(step.records),
         "workspace": max((r.workspace for r in step.records), default=0),
         "candidates": list(choice.reports) if choice else [],
@@ -131,7 +132,8 @@ def _explain_step(step: Step) -> dict[str, Any]:
 
 
 def make_plan(graph: Graph, device: DeviceProfile, *,
-              feeds: Mapping[str, TensorSpec] | None = None) -> Plan:
+              feeds: Mapping[str, TensorSpec] | None = None,
+              choose: Chooser = selector.select) -> Plan:
     """Return the plan of a concrete graph.
 
     Args:
@@ -139,23 +141,26 @@ def make_plan(graph: Graph, device: DeviceProfile, *,
         device: what to choose kernels for.
         feeds: strides and alignment of inputs and outputs as the caller has them; dense and
             aligned to 16 bytes where absent.
+        choose: returns the variant of each problem; default: the selector's rules.
 
     Raises:
         NoKernelError: a node has no kernel; lists the candidates and what refused them.
     """
-    builder = _Builder(graph.copy(), device, feeds or {})
+    builder = _Builder(graph.copy(), device, feeds or {}, choose)
     for node in graph.nodes:
         builder.add(node)
     return builder.finish()
 
 
-def problem_plan(problem: Problem, device: DeviceProfile, variant: Variant | None = None) -> Plan:
+def problem_plan(problem: Problem, device: DeviceProfile, variant: Variant | None = None,
+                 choose: Chooser = selector.select) -> Plan:
     """Return the plan of one problem, with inputs in0, in1, ... and outputs out0, ...
 
     Args:
         problem: with dense operands.
         device: what to choose a kernel for.
-        variant: which one to take; default: the selector's choice.
+        variant: which one to take; default: what choose returns.
+        choose: as for make_plan.
     """
     graph = Graph(name=problem.op_type)
     names = [f"in{i}" if spec else "" for i, spec in enumerate(problem.inputs)]
@@ -165,7 +170,7 @@ def problem_plan(problem: Problem, device: DeviceProfile, variant: Variant | Non
             graph.types[name] = TensorType(spec.dtype, spec.shape)
     graph.inputs, graph.outputs = list(present(names)), outputs
     node = Node(problem.op_type, problem.op_type.lower(), tuple(names), tuple(outputs))
-    builder = _Builder(graph, device, {})
+    builder = _Builder(graph, device, {}, choose)
     builder.allocate_outputs(node)
     builder.add_problem(node, problem, variant)
     return builder.finish()
@@ -188,6 +193,7 @@ class _Builder:
     graph: Graph
     device: DeviceProfile
     feeds: Mapping[str, TensorSpec]
+    choose: Chooser
     roots: list[Root] = field(default_factory=list)
     aligns: list[int] = field(default_factory=list)
     values: dict[str, tuple[int, View]] = field(default_factory=dict)
@@ -297,7 +303,7 @@ class _Builder:
         if all(output.size == 0 for output in problem.outputs):
             return _Draft(node, problem, None, (), refs)
         try:
-            choice = (selector.select(problem, self.device) if variant is None
+            choice = (self.choose(problem, self.device) if variant is None
                       else Choice(variant, 0.0, ()))
         except NoKernelError as error:
             error.add_note(f"while planning node {node.name!r} ({node.op})")

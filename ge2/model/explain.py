@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..compiler.concrete import concretize
 from ..compiler.ir.nodes import Graph
 from ..compiler.ir.text import format_graph
-from ..compiler.kernels.selector import CandidateReport
+from ..compiler.kernels import selector
+from ..compiler.kernels.selector import Basis, CandidateReport, Chooser
 from ..compiler.passes.pass_manager import run_passes
 from ..compiler.passes.pipeline import PASSES
 from ..compiler.plan import Plan, make_plan
@@ -47,6 +48,7 @@ class Explanation:
         plan: the plan, or None where a node has no kernel.
         problem: why there is no plan; "" when there is one.
         launches_before: kernel launches without the passes; None where those nodes have no kernels.
+        tuning: "on", "off" or "pinned". evidence: digest of what choices could come from.
     """
 
     model: str
@@ -56,6 +58,8 @@ class Explanation:
     plan: Plan | None
     problem: str
     launches_before: int | None
+    tuning: str = "on"
+    evidence: str = ""
 
     @property
     def launches(self) -> int | None:
@@ -92,6 +96,7 @@ class Explanation:
                         "nodes_after": s.nodes_after, "seconds": s.seconds,
                         "graph": format_graph(s.graph)} for s in self.passes],
             "launches_before": self.launches_before, "launches": self.launches,
+            "tuning": self.tuning, "evidence": self.evidence,
             "arena_bytes": plan.arena_bytes if plan else None,
             "live_bound": plan.live_bound if plan else None,
             "steps": [self._row_dict(row) for row in plan.explain()] if plan else [],
@@ -103,13 +108,16 @@ class Explanation:
             return [f"no plan: {self.problem}"]
         lines = [f"launches: {before} without passes, {self.launches} with",
                  f"memory:   arena {self.plan.arena_bytes} bytes (at least "
-                 f"{self.plan.live_bound} are live at once)", "",
+                 f"{self.plan.live_bound} are live at once)",
+                 f"tuning:   {self.tuning}" + (f", evidence {self.evidence}" if self.evidence
+                                               else ", no evidence"), "",
                  "kernels (' marks a tensor that is strided or broadcast)"]
         for row in self.plan.explain():
             kernel = row["kernel"] or "nothing to do"
             score = "" if row["score"] is None else f"  score {row['score']:g}"
             lines.append(f"  {row['node']} ({row['op']}): {kernel}{score}")
             lines.append(f"      {describe(row['problem'])}")
+            lines += _basis_lines(row["basis"])
             ranked = list(row["candidates"])
             if candidates:
                 lines += [f"      {line}" for line in _candidates(ranked)]
@@ -120,7 +128,9 @@ class Explanation:
 
     @staticmethod
     def _row_dict(row: Mapping[str, Any]) -> dict[str, Any]:
-        return {**row, "problem": describe(row["problem"]), "candidates": [
+        basis = row["basis"]
+        return {**row, "problem": describe(row["problem"]),
+                "basis": asdict(basis) if basis else None, "candidates": [
             {"variant": r.variant_id, "score": r.score, "reasons": r.reasons, "parts": r.parts}
             for r in row["candidates"]]}
 
@@ -137,10 +147,11 @@ def explain(model: Model, *, arch: str | None, symbols: dict[str, int]) -> Expla
         steps.append(PassStep(trace.name, trace.modified, trace.nodes_before, trace.nodes_after,
                               trace.seconds, result.graph))
         graph = result.graph
-    plan, problem = _plan(graph, values, device)
-    before, _ = _plan(model.graph, values, device)
+    plan, problem = _plan(graph, values, device, model.chooser)
+    before, _ = _plan(model.graph, values, device, selector.select)
     return Explanation(model.graph.name, device, values, tuple(steps), plan, problem,
-                       None if before is None else len(before.records))
+                       None if before is None else len(before.records), model.chooser.mode,
+                       model.chooser.digest)
 
 
 def describe(problem: Problem) -> str:
@@ -155,10 +166,17 @@ def describe(problem: Problem) -> str:
     return f"{problem.op_type}: {', '.join(inputs)} -> {', '.join(outputs)}"
 
 
-def _plan(graph: Graph, values: Mapping[str, int], device: DeviceProfile
+def _basis_lines(basis: Basis | None) -> list[str]:
+    """Return what a choice rests on, where that is more than the rules."""
+    if basis is None or not basis.note:
+        return []
+    return [f"      {basis.kind}: {basis.note}"]
+
+
+def _plan(graph: Graph, values: Mapping[str, int], device: DeviceProfile, choose: Chooser
           ) -> tuple[Plan | None, str]:
     try:
-        return make_plan(concretize(graph, values), device), ""
+        return make_plan(concretize(graph, values), device, choose=choose), ""
     except Ge2Error as error:
         return None, "; ".join([str(error), *getattr(error, "__notes__", ())])
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..compiler.passes.pass_manager import Optimized
     from ..runtime.cpu import CpuProgram
     from ..runtime.executor import Executable
+    from ..runtime.tuned import TunedChooser
     from .explain import Explanation
 
 _SIGNATURES_KEPT = 4096
@@ -36,10 +37,13 @@ class Model:
         backend: cuda, cpu or emulate.
         state: current value of each state buffer; zeros before the first call.
         notes: what an import decided, for the user.
+        tuning: "on", "off" or "pinned"; None takes GE2_TUNE. Set before the first call.
+        path: the model file, None for a graph made in Python.
     """
 
     def __init__(self, graph: Graph, *, backend: str | None = None, device: int | None = None,
-                 sample: Sample | None = None, outputs: Sequence[str] | None = None) -> None:
+                 sample: Sample | None = None, outputs: Sequence[str] | None = None,
+                 tuning: str | None = None, path: Path | None = None) -> None:
         self.graph = graph
         self.outputs = list(outputs if outputs is not None else graph.outputs)
         for value in graph.aliases:
@@ -50,6 +54,9 @@ class Model:
         self.device = int(config.get("GE2_DEVICE")) if device is None else device
         self.state: dict[str, Any] = {}
         self.notes: tuple[str, ...] = ()
+        self.tuning = tuning
+        self.path = path
+        self._chooser: TunedChooser | None = None
         self._optimized: Optimized | None = None
         self._executable: Executable | None = None
         self._program: CpuProgram | None = None
@@ -76,13 +83,23 @@ class Model:
         return self._optimized
 
     @property
+    def chooser(self) -> TunedChooser:
+        """What picks the kernel of each problem: evidence, the lock file, or rules alone."""
+        if self._chooser is None:
+            from ..evidence.lockfile import lock_path
+            from ..runtime.tuned import TunedChooser
+
+            self._chooser = TunedChooser(self.tuning, lock_path(self.path) if self.path else None)
+        return self._chooser
+
+    @property
     def executable(self) -> Executable:
         """The compiled form for this model's backend and device."""
         if self._executable is None:
             from ..runtime.executor import Executable
 
             self._executable = Executable(self.optimized.graph, backend=self.backend,
-                                          device=self.device)
+                                          device=self.device, choose=self.chooser)
         return self._executable
 
     @property
@@ -203,13 +220,16 @@ class Model:
         return {name: _same_kind(array, like) for name, array in self.program.run(host).items()}
 
 
-def load(path: str | Path, *, backend: str | None = None, device: int | None = None) -> Model:
+def load(path: str | Path, *, backend: str | None = None, device: int | None = None,
+         tuning: str | None = None) -> Model:
     """Load a model file.
 
     Args:
         path: model.json, or an .onnx file (needs the onnx package).
         backend: cuda, cpu or emulate; default GE2_BACKEND, else cuda where a GPU and cupy are.
         device: CUDA device index; default GE2_DEVICE.
+        tuning: "on" (use evidence), "off", or "pinned" (the lock file beside the model); default
+            GE2_TUNE.
 
     Raises:
         ModelError: the file, its weights or its sample break a rule; names file and JSON path.
@@ -219,12 +239,13 @@ def load(path: str | Path, *, backend: str | None = None, device: int | None = N
         from .onnx_import import read_onnx
 
         imported = read_onnx(path)
-        model = Model(imported.graph, backend=backend, device=device)
+        model = Model(imported.graph, backend=backend, device=device, tuning=tuning, path=path)
         model.notes = imported.notes
         return model
     file = read_model_file(path)
     graph = GraphLoader(file, path).load()
-    model = Model(graph, backend=backend, device=device, outputs=file.outputs)
+    model = Model(graph, backend=backend, device=device, outputs=file.outputs, tuning=tuning,
+                  path=path)
     if file.sample is not None:
         model.sample = Sample(path, file.sample, model.inputs, model.outputs)
         model.sample.check()

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 
 from .. import launch_table
 from ..compiler.ir.nodes import Node
-from ..compiler.kernels import selector
 from ..compiler.kernels.lower import lower
 from ..launch.record import LaunchRecord
 from ..problem import TensorSpec
 from ..runtime.cuda_graph import KernelGraph
 from ..runtime.device import Device, Unit
 from ..runtime.memory import SCRATCH
+from ..runtime.tuned import default_chooser
 
 _ALIGN = 256
 _Writes = tuple[list[tuple["memoryview[int]", int, int]], list[int]]
@@ -61,7 +61,7 @@ class Prepared:
     def _bind(self, node: Node, specs: Mapping[str, TensorSpec]) -> None:
         used = {name: specs[name] for name in (*node.inputs, *node.outputs) if name}
         problem = lower(node, used)
-        choice = selector.select(problem, self.device.profile)
+        choice = default_chooser()(problem, self.device.profile)
         names = [name for name in node.inputs if name] if (
             len(problem.inputs) < len(node.inputs)) else list(node.inputs)
         names += [""] * (len(problem.inputs) - len(names))

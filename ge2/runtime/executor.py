@@ -18,6 +18,7 @@ from ..compiler.concrete import bind_symbols, concretize
 from ..compiler.ir.nodes import Graph, TensorType
 from ..compiler.kernels import registry
 from ..compiler.kernels.metadata import Variant
+from ..compiler.kernels.selector import Chooser
 from ..compiler.plan import Plan, make_plan, problem_plan
 from ..errors import Invalid, near_matches
 from ..problem import Problem, TensorSpec
@@ -35,6 +36,7 @@ from .device import (
 from .lease import Lease, make_lease
 from .memory import keep_with_capture
 from .route import Route, check_feeds, input_specs, make_route, output_specs
+from .tuned import default_chooser
 
 Shape = tuple[int, ...] | TensorType
 
@@ -77,13 +79,15 @@ class Executable:
         backend: "cuda", "emulate" or "cpu"; None takes GE2_BACKEND or what the machine has.
         device: GPU index, or for tests a Device.
         arch: with "emulate", the architecture whose kernels are run.
+        choose: returns the kernel variant of each problem; default: by evidence, as GE2_TUNE says.
 
     Raises:
         EnvironmentUnusable: the backend does not work on this machine.
     """
 
     def __init__(self, graph: Graph, backend: str | None = None,
-                 device: int | Device | None = None, arch: str = "sm_90a") -> None:
+                 device: int | Device | None = None, arch: str = "sm_90a",
+                 choose: Chooser | None = None) -> None:
         self.graph = graph
         self.backend = backend or default_backend()
         self._lock = threading.Lock()
@@ -100,6 +104,7 @@ class Executable:
             self._cpu = CpuProgram(graph)
             return
         self.device: Device = _open(self.backend, device, arch)
+        self.choose: Chooser = choose or default_chooser()
 
     @classmethod
     def for_problem(cls, problem: Problem, variant: Variant | None = None,
@@ -113,8 +118,9 @@ class Executable:
             backend, device, arch: as for a graph; there is no cpu backend for problems.
         """
         chosen = _open(backend or default_backend(), device, arch)
-        plan = problem_plan(problem, chosen.profile, variant)
-        made = cls(plan.graph, chosen.kind, chosen)
+        choose = default_chooser()
+        plan = problem_plan(problem, chosen.profile, variant, choose)
+        made = cls(plan.graph, chosen.kind, chosen, choose=choose)
         made.bound = bind_plan(plan, chosen)
         return made
 
@@ -241,7 +247,8 @@ class Executable:
                 return bound
         shapes = {name: feeds[name].shape for name in self.graph.inputs}
         graph = concretize(self.graph, bind_symbols(self.graph, shapes))
-        bound = bind_plan(make_plan(graph, self.device.profile, feeds=feeds), self.device)
+        plan = make_plan(graph, self.device.profile, feeds=feeds, choose=self.choose)
+        bound = bind_plan(plan, self.device)
         with self._lock:
             self._plans[key] = bound
             if len(self._plans) > PLANS_KEPT:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +16,7 @@ from ..evidence.measure import Candidate, Timer, Timing, measure, rotations
 from ..launch.record import LaunchRecord
 from ..problem import Problem
 from ..runtime.device import Device, Unit
+from ..runtime.digests import cubin_digest, distinct_sources, source_digest
 from .operands import (
     Data,
     Tensor,
@@ -223,7 +223,7 @@ class Bench:
     def _facts(self, records: Sources) -> Checked:
         from ..runtime import jit
 
-        sources = list(dict.fromkeys(record.kernel for record in records))
+        sources = distinct_sources(records)
         if self.device.kind != "cuda":
             return Checked("ok", cubin=_emulated_digest(sources), sources=source_digest(sources))
         compiled = jit.compile(sources, self.device.profile.arch)
@@ -306,20 +306,6 @@ def _in_order(units: Sequence[Unit]) -> Callable[[int], object]:
             unit(stream)
 
     return enqueue
-
-
-def cubin_digest(metas: Sequence[Any]) -> str:
-    """Return one digest of all kernels of a variant, in launch order; what evidence is bound to."""
-    joined = "+".join(meta.cubin_sha256 for meta in metas)
-    return hashlib.sha256(joined.encode()).hexdigest()[:32]
-
-
-def source_digest(sources: Sequence[Any]) -> str:
-    """Return one digest of the rendered sources of a variant."""
-    from ..compiler.kernels import source
-
-    joined = "\0".join(source.render(s) for s in sources)
-    return hashlib.sha256(joined.encode()).hexdigest()[:32]
 
 
 def _emulated_digest(sources: Sequence[Any]) -> str:

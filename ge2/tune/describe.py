@@ -15,7 +15,8 @@ from ..evidence.keys import device_key, problem_key, shape_text
 from ..evidence.measure import Timing
 from ..evidence.record import OK, Decision, Record
 from ..problem import Problem
-from .bench import Checked, source_digest
+from ..runtime.digests import distinct_sources, source_digest
+from .bench import Checked
 from .space import Space
 
 
@@ -46,7 +47,7 @@ class Describer:
         if key not in self._digests:
             try:
                 records = launch_table.bind(problem, variant, self.device)
-                self._digests[key] = source_digest(list(dict.fromkeys(r.kernel for r in records)))
+                self._digests[key] = source_digest(distinct_sources(records))
             except Ge2Error:
                 self._digests[key] = ""
         return self._digests[key]

@@ -132,9 +132,6 @@ class Optuna(_Base):
 
     def __init__(self, space: Space, seed: int) -> None:
         super().__init__(space, seed)
-        if find_spec("optuna") is None:
-            raise Invalid("the optuna strategy needs the optuna package",
-                          hint="pip install optuna, or take another --strategy")
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -185,8 +182,8 @@ STRATEGIES: dict[str, Callable[[Space, int], Strategy]] = {
 }
 
 
-def make_strategy(name: str, space: Space, seed: int) -> Strategy:
-    """Return a strategy by name.
+def check_strategy(name: str) -> None:
+    """Refuse a strategy that there is not.
 
     Raises:
         Invalid: there is no such strategy, or it needs a package that is not there.
@@ -194,4 +191,16 @@ def make_strategy(name: str, space: Space, seed: int) -> Strategy:
     if name not in STRATEGIES:
         raise Invalid("no such strategy", argument="strategy", found=repr(name),
                       wanted=", ".join(STRATEGIES), hint=near_matches(name, STRATEGIES))
+    if name == "optuna" and find_spec("optuna") is None:
+        raise Invalid("the optuna strategy needs the optuna package",
+                      hint="pip install optuna, or take another --strategy")
+
+
+def make_strategy(name: str, space: Space, seed: int) -> Strategy:
+    """Return a strategy by name.
+
+    Raises:
+        Invalid: as check_strategy.
+    """
+    check_strategy(name)
     return STRATEGIES[name](space, seed)

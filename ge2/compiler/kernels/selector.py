@@ -21,10 +21,14 @@ from .score_rules import KERNEL_RULES, VARIANT_RULES
 if TYPE_CHECKING:
     from ...evidence.device import DeviceProfile
 
-__all__ = ["CandidateReport", "Choice", "CostModel", "problem_dims", "rank", "select"]
+__all__ = ["RULES", "Basis", "CandidateReport", "Choice", "Chooser", "CostModel", "problem_dims",
+           "rank", "select"]
 
 CostModel = Callable[[Problem, Variant, "DeviceProfile"], float | None]
 """Adds to a variant's score what measurements or a model say of it; None abstains."""
+
+Chooser = Callable[[Problem, "DeviceProfile"], "Choice"]
+"""Chooses a variant, as select does."""
 
 _CACHE_LIMIT = 65536
 
@@ -47,12 +51,35 @@ class CandidateReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Basis:
+    """What a choice rests on besides the rules.
+
+    Attributes:
+        kind: "rules", "tuned" (measured on this GPU, driver and kernel), "hint" (measured, but not
+            all three are the same) or "pinned" (from a lock file).
+        note: for a person: what was used or passed over, and why.
+        date: of the measurement, seconds since 1970; 0 where there is none.
+        margin: over what the rules would choose, relative; noise: of that.
+    """
+
+    kind: str = "rules"
+    note: str = ""
+    date: float = 0.0
+    margin: float = 0.0
+    noise: float = 0.0
+
+
+RULES = Basis()
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
-    """The selected variant, its score, and the reports of all candidates, best first."""
+    """The selected variant, its score, the reports of all candidates, best first, and its basis."""
 
     variant: Variant
     score: float
     reports: tuple[CandidateReport, ...]
+    basis: Basis = RULES
 
 
 _choices: dict[tuple[object, ...], Choice] = {}
