@@ -223,9 +223,9 @@ def compile_all(tasks: Sequence[Task], device: DeviceProfile, report: Report) ->
             sources.update(dict.fromkeys((r.kernel for r in records), entry.variant.id))
     found = jit.try_compile(sources, device.arch)
     failed = {s: e for s, e in found.items() if isinstance(e, Exception)}
-    for source, error in failed.items():
-        report.line(f"{bad('fail')}  {sources[source]}: {error}")
-    cached = sum(not isinstance(c, Exception) and c.from_cache for c in found.values())
+    for source, reason in failed.items():
+        report.line(f"{bad('fail')}  {sources[source]}: {reason}")
+    cached = sum(1 for c in found.values() if isinstance(c, jit.Compiled) and c.from_cache)
     report.line(f"{len(found) - len(failed)} of {len(found)} kernels compiled for {device.arch} "
                 f"({cached} were cached) in {human_time(time.monotonic() - start)}")
     report.data = {"arch": device.arch, "kernels": len(found), "failed": len(failed),
