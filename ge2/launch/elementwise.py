@@ -15,6 +15,7 @@ from ..compiler.kernels.elementwise_plans import (
     bundle_of,
     coord_axes,
     present_tensors,
+    rows_plan,
     tiled_plan,
     vector_plan,
 )
@@ -216,6 +217,44 @@ class StridedRule:
 
 
 @dataclass(frozen=True, slots=True)
+class RowsRule:
+    """elementwise_rows: one vector of outputs per thread, inputs of any strides."""
+
+    def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
+        """See LaunchRule."""
+        if problem.outputs[0].size == 0:
+            return []
+        walk, vector = rows_plan(problem)
+        if vector < 1:
+            raise Unsupported("outputs are not dense", found=problem.outputs)
+        threads = int(variant.param("THREADS"))
+        blocks = -(-walk.size // (threads * vector))
+        if blocks > _GRID_LIMIT:
+            raise Unsupported("too many elements for one launch", found=walk.size)
+        linear, offset = index_types(walk.size + vector * threads, walk.reach)
+        n_in, rank = len(problem.inputs), len(walk.shape)
+        dtype = _stream_dtype(n_in, len(problem.outputs), rank, False)
+        values = {"size": walk.size, "axes": axes_value(walk.shape),
+                  "stride": np.array(walk.strides, "i8").reshape(-1, rank)}
+        context = {"rank": rank, "linear": linear, "offset": offset, "vector": vector,
+                   "in_modes": tuple(MODES.get(s[-1], "ge2::kStrided")
+                                     for s in walk.strides[:n_in])}
+        return [_make_record(problem, variant, context, dtype, values, grid=(blocks, 1, 1),
+                             block=(threads, 1, 1))]
+
+    def examples(self, variant: Variant) -> list[Problem]:
+        """See LaunchRule."""
+        copy = ExprBundle((input(0),))
+        add = ExprBundle((input(0) + input(1),))
+        return [
+            elementwise_problem(copy, [TensorSpec("f16", (30, 53), (64, 1), 2)], ["f16"]),
+            elementwise_problem(copy, [TensorSpec("u8", (7, 11), (30, 2), 1)], ["u8"]),
+            elementwise_problem(add, [TensorSpec("f32", (9, 5), (5, -1), 4),
+                                      TensorSpec("bf16", (9, 5), (1, 0))], ["f32"]),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
 class TiledRule:
     """transpose_tiled: tiles over the two axes that inputs and outputs are contiguous along."""
 
@@ -291,5 +330,6 @@ def _dense(dtype: str, *shape: int) -> TensorSpec:
 RULES: dict[str, LaunchRule] = {
     "elementwise.vec": VectorRule(),
     "elementwise.strided": StridedRule(),
+    "elementwise.rows": RowsRule(),
     "elementwise.tiled": TiledRule(),
 }

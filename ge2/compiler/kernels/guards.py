@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...errors import KernelSpecError, near_matches
 from ...problem import Problem
 from .conv_plans import refuse_conv, refuse_lines
-from .elementwise_plans import tiled_plan, vector_plan
+from .elementwise_plans import rows_plan, tiled_plan, vector_plan
 from .facts import GEMM_OPS, INT32_MAX, Facts
 from .metadata import Guards, KernelInfo, Number, Variant, evaluate
 from .pool_plans import refuse_pool_window
@@ -126,6 +126,11 @@ def elementwise_vec(problem: Problem, variant: Variant, device: DeviceProfile) -
     return "" if vector_plan(problem)[1] else "a tensor steps wider than 1 along the inner axis"
 
 
+def elementwise_rows(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Rows need outputs that lie in one piece."""
+    return "" if rows_plan(problem)[1] > 1 else "outputs are not dense, or not aligned"
+
+
 def transpose_tiled(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
     """Tiles need inputs that are contiguous along one other axis than the output."""
     plan = tiled_plan(problem)
@@ -162,6 +167,7 @@ def gemm_wgmma(problem: Problem, variant: Variant, device: DeviceProfile) -> str
 CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "conv2d_size": refuse_conv,
     "conv2d_lines": refuse_lines,
+    "elementwise_rows": elementwise_rows,
     "elementwise_vec": elementwise_vec,
     "pool2d_window": refuse_pool_window,
     "row_cluster": refuse_cluster,

@@ -154,10 +154,17 @@ def conv_shape(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
     return conv_preference(facts.problem, variant, device)
 
 
+def concat_words(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
+    """Narrow words need many of them in flight; for wide ones fewer registers are better."""
+    narrow = min(facts.alignment.values()) < 8
+    return 5.0 if (variant.param("UNROLL") == 8) == narrow else 0.0
+
+
 OPERATOR_RULES: dict[str, VariantRule] = {
     **dict.fromkeys(GEMM_OPS, gemm_split),
     "ROW": row_shape,
     "ELEMENTWISE": elementwise_size,
+    "CONCAT": concat_words,
     "CONV2D": conv_shape,
 }
 
