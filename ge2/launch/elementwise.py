@@ -96,11 +96,10 @@ def rendered(bundle: ExprBundle, n_inputs: int, axes: tuple[int, ...] = (), fast
         Unsupported: the expressions read run-time scalars, which no operand carries.
     """
     names = [f"x{i}" for i in range(n_inputs)]
-    try:
-        text = render_c(bundle.outputs, names, [f"c{a}" for a in range(max(axes, default=-1) + 1)])
-    except IndexError:
+    if bundle.n_scalars:
         raise Unsupported("an elementwise kernel has no run-time scalars", found=bundle.text,
-                          hint="Pass the scalar as a rank-0 input.") from None
+                          hint="Pass the scalar as a rank-0 input.")
+    text = render_c(bundle.outputs, names, [f"c{a}" for a in range(max(axes, default=-1) + 1)])
     lines = tuple(map(fast_math, text.lines)) if fast else text.lines
     return lines, text.results
 

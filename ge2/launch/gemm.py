@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..compiler.ir.scalar_ops import C_TYPES
 from ..contract import DTYPES
 from ..errors import Unsupported
 from ..problem import Problem
@@ -90,7 +91,8 @@ def accumulator(call: GemmCall) -> str:
 
 
 def _simple_classes(variant: Variant, call: GemmCall, device: DeviceProfile) -> Classes:
-    return (("TYPE_ACC", DTYPES[accumulator(call)].c_type),)
+    return (("TYPE_ACC", DTYPES[accumulator(call)].c_type),
+            ("TYPE_COMPUTE", C_TYPES[DTYPES[call.y.dtype].compute]))
 
 
 def _tiled_shape(variant: Variant, call: GemmCall) -> Shape:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..compiler.ir.expr import ExprBundle, render_c
+from ..compiler.opdefs.gemm_epilogue import EPILOGUE_SCALARS
 from ..contract import DTYPES
 from ..errors import Invalid, Unsupported
 from ..problem import Problem, TensorSpec
@@ -88,6 +89,7 @@ class GemmCall:
         more: further outputs, each with a result of the epilogue.
         extras: epilogue inputs that the expression reads, in order, with their C++ names.
         epilogue: the expression; its input i + 1 is buffer i + 2.
+        scalars: the values of its run-time scalars, alpha and beta.
     """
 
     m: int
@@ -100,6 +102,7 @@ class GemmCall:
     extras: tuple[tuple[str, Operand], ...]
     epilogue: ExprBundle
     more: tuple[Operand, ...] = ()
+    scalars: tuple[float, float] = (1.0, 1.0)
 
     @property
     def batches(self) -> int:
@@ -115,14 +118,15 @@ class GemmCall:
         """Return the Args bytes of a kernel that reads A and B and writes Y by tensor map."""
         words = [0] * (MAP_WORDS * (3 + len(self.more)))
         words += (self.m, self.n, self.k, self.batches, *self.batch,
-                  int(self.a.batch[2] != 0), int(self.b.batch[2] != 0))
+                  *_double_words(self.scalars), int(self.a.batch[2] != 0),
+                  int(self.b.batch[2] != 0))
         relocs = _append_operands(words, [operand for _, operand in self.extras])
         words += [0] * (-len(words) % 8)
         return struct.pack(f"<{len(words)}q", *words), relocs
 
     def pack(self) -> tuple[bytes, tuple[Reloc, ...]]:
         """Return the Args bytes that every plain GEMM kernel starts with, and its holes."""
-        words = [self.m, self.n, self.k, self.batches, *self.batch]
+        words = [self.m, self.n, self.k, self.batches, *self.batch, *_double_words(self.scalars)]
         relocs = _append_operands(words, self.operands)
         return struct.pack(f"<{len(words)}q", *words), relocs
 
@@ -131,7 +135,8 @@ class GemmCall:
         turn = Operand.turned
         extras = tuple((name, turn(operand)) for name, operand in self.extras)
         return GemmCall(self.n, self.m, self.k, self.batch, self.b, self.a, turn(self.y), extras,
-                        self.epilogue, tuple(turn(operand) for operand in self.more))
+                        self.epilogue, tuple(turn(operand) for operand in self.more),
+                        self.scalars)
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -154,6 +159,10 @@ class GemmCall:
         }
 
 
+def _double_words(values: tuple[float, float]) -> tuple[int, ...]:
+    return struct.unpack("<2q", struct.pack("<2d", *values))
+
+
 def _append_operands(words: list[int], operands: Sequence[Operand]) -> tuple[Reloc, ...]:
     relocs = []
     for operand in operands:
@@ -165,17 +174,18 @@ def _append_operands(words: list[int], operands: Sequence[Operand]) -> tuple[Rel
 def plain_args_dtype(extras: Sequence[str] = ()) -> np.dtype[Any]:
     """Return the Args struct of a plain GEMM kernel with these epilogue inputs."""
     return args_dtype(("m", "i8"), ("n", "i8"), ("k", "i8"), ("batches", "i8"),
-                      ("extents", "i8", MAX_BATCH_AXES),
+                      ("extents", "i8", MAX_BATCH_AXES), ("alpha", "f8"), ("beta", "f8"),
                       *((name, OPERAND_DTYPE) for name in ("a", "b", "y", *extras)))
 
 
 def tensor_map_args_dtype(extras: Sequence[str] = (), outputs: int = 1) -> np.dtype[Any]:
     """Return the Args struct of a GEMM kernel with tensor maps; its size is a multiple of 64."""
-    words = MAP_WORDS * (2 + outputs) + 9 + OPERAND_WORDS * len(extras)
+    words = MAP_WORDS * (2 + outputs) + 11 + OPERAND_WORDS * len(extras)
     tail = (("unused", "i8", -words % 8),) if words % 8 else ()
     return args_dtype(("map_a", "u8", 16), ("map_b", "u8", 16), ("map_y", "u8", 16 * outputs),
                       ("m", "i8"), ("n", "i8"), ("k", "i8"), ("batches", "i8"),
-                      ("extents", "i8", MAX_BATCH_AXES), ("a_varies", "i8"), ("b_varies", "i8"),
+                      ("extents", "i8", MAX_BATCH_AXES), ("alpha", "f8"), ("beta", "f8"),
+                      ("a_varies", "i8"), ("b_varies", "i8"),
                       *((name, OPERAND_DTYPE) for name in extras), *tail)
 
 
@@ -183,7 +193,7 @@ def tensor_map_args_dtype(extras: Sequence[str] = (), outputs: int = 1) -> np.dt
 def _epilogue_context(epilogue: ExprBundle, extras: tuple[tuple[str, str, str], ...],
                       tensor_maps: bool, result: str) -> dict[str, Any]:
     names = ["acc"] + [f"{extra_name(i)}_value" for i in range(1, epilogue.n_inputs)]
-    rendered = render_c(epilogue.outputs, names)
+    rendered = render_c(epilogue.outputs, names, scalars=EPILOGUE_SCALARS)
     # Results of 16 bits are computed with the cheaper functions of <ge2/gemm/rounded_math.cuh>.
     functions = f"ge2::rounded_{result}::" if result in ("f16", "bf16") else "ge2::"
     lines = tuple(line.replace("ge2::", functions) for line in rendered.lines)
@@ -212,7 +222,7 @@ def gemm_call(problem: Problem) -> GemmCall:
     """Return the normal form of a GEMM_BIAS_ACT problem.
 
     Raises:
-        Invalid: the epilogue reads an input that is absent.
+        Invalid: the epilogue reads an input or a scalar that is absent.
         Unsupported: more than three batch axes are left after merging.
     """
     attrs = problem.attr_map
@@ -220,6 +230,9 @@ def gemm_call(problem: Problem) -> GemmCall:
     epilogue = attrs.get("epilogue")
     if a is None or b is None or not isinstance(epilogue, ExprBundle):
         raise Invalid("GEMM_BIAS_ACT needs A, B and an epilogue", found=problem)
+    if epilogue.n_scalars > len(EPILOGUE_SCALARS):
+        raise Invalid("the epilogue reads other scalars than alpha and beta", argument="epilogue",
+                      found=epilogue.text)
     slots = [i + 1 for i in range(1, epilogue.n_inputs) if epilogue.input_dtypes[i] is not None]
     extras = [_present(problem, slot) for slot in slots]
     more = problem.outputs[1:]
@@ -248,9 +261,10 @@ def gemm_call(problem: Problem) -> GemmCall:
                                              strict=True))
     ]
     named = zip((extra_name(slot - 1) for slot in slots), operands[3 + len(more):], strict=True)
+    scalars = [float(attrs.get(name, 1.0)) for name in EPILOGUE_SCALARS]  # type: ignore[arg-type]
     return GemmCall(m, y.shape[-1], k, tuple(extent for extent, _ in padded),
                     operands[0], operands[1], operands[2], tuple(named), epilogue,
-                    tuple(operands[3:3 + len(more)]))
+                    tuple(operands[3:3 + len(more)]), (scalars[0], scalars[1]))
 
 
 def skinny_call(problem: Problem) -> GemmCall:

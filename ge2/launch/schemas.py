@@ -70,7 +70,8 @@ KERNEL_OPS: dict[str, KernelOp] = {
             AttrSpec("alpha", "float", 1.0),
             AttrSpec("beta", "float", 1.0),
             *_ACT,
-            AttrSpec("epilogue", "expr", None, doc="0: built from alpha, beta and act"),
+            AttrSpec("epilogue", "expr", None,
+                     doc="0: built from alpha, beta and act; its scalars 0 and 1 are alpha, beta"),
         ), 2, "act(alpha * op(A) op(B) + beta * C + bias), or epilogue(acc, bias, C, extras); a "
            "second output is the epilogue's second result"),
         KernelOp("ROW", ("x", "more*"), (AttrSpec("row", "expr", REQUIRED),), 8,

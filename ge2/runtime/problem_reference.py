@@ -46,7 +46,8 @@ def _gemm(problem: Problem, inputs: Inputs) -> list[Array]:
     bundle: Any = widen(attrs["epilogue"])  # type: ignore[arg-type]
     acc = np.matmul(a, b)
     shape = problem.outputs[0].shape
-    results = evaluate(bundle.outputs, [acc, *inputs[2:]], _coords(shape))
+    results = evaluate(bundle.outputs, [acc, *inputs[2:]], _coords(shape),
+                       [attrs["alpha"], attrs["beta"]])  # type: ignore[list-item]
     return [np.broadcast_to(result, shape) for result in results]
 
 

@@ -89,10 +89,11 @@ def apply(act: str, x: Array, leaky_slope: float = 0.01) -> Array:
     return evaluate(_bundle(act, leaky_slope, dtype).outputs, [x])[0]
 
 
-def evaluate_bundle(bundle: ExprBundle, inputs: Sequence[Array | None]) -> list[Array]:
+def evaluate_bundle(bundle: ExprBundle, inputs: Sequence[Array | None],
+                    scalars: Sequence[float] = ()) -> list[Array]:
     """Evaluate an f32 bundle; in f64 when the inputs are f64 (the reference of a model)."""
     dtypes = ["f64" if a is not None and a.dtype == np.float64 else "" for a in inputs]
-    return evaluate(fitted(bundle, dtypes).outputs, inputs)
+    return evaluate(fitted(bundle, dtypes).outputs, inputs, scalars=scalars)
 
 
 def fitted(bundle: ExprBundle, dtypes: Sequence[str]) -> ExprBundle:

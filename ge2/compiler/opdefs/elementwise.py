@@ -330,6 +330,8 @@ def _infer_fused(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
     if len(given) < attrs["expr"].n_inputs:
         raise GraphError("FUSED_ELEMENTWISE reads an input that is not there", found=len(given),
                          wanted=attrs["expr"].n_inputs)
+    if attrs["expr"].n_scalars:
+        raise GraphError("FUSED_ELEMENTWISE has no run-time scalars", found=attrs["expr"].text)
     shape = broadcast("FUSED_ELEMENTWISE", [t.shape for t in given])
     dtypes = _fused_dtypes(attrs["expr"], [t.dtype for t in given], attrs["dtypes"])
     return [TensorType(dtype, shape) for dtype in dtypes]

@@ -32,6 +32,7 @@ class Formula:
     def __init__(self, outputs: Sequence[Expr]) -> None:
         self.constants: list[tuple[int, Array]] = []
         self.inputs: list[tuple[int, int, np.dtype[Any]]] = []
+        self.scalars: list[tuple[int, int, np.dtype[Any]]] = []
         self.coords: list[tuple[int, int]] = []
         self.steps: list[_Step] = []
         self.buffers: list[tuple[int, np.dtype[Any]]] = []
@@ -74,10 +75,12 @@ class Formula:
         elif node.kind == "coord":
             self.coords.append((slot, int(node.value)))
         else:
-            self.inputs.append((slot, int(node.value), numpy_dtype(node.dtype)))
+            leaves = self.inputs if node.kind == "input" else self.scalars
+            leaves.append((slot, int(node.value), numpy_dtype(node.dtype)))
         return slot
 
-    def run(self, arrays: Sequence[Array | None], outputs: Sequence[Array]) -> None:
+    def run(self, arrays: Sequence[Array | None], outputs: Sequence[Array],
+            scalars: Sequence[float] = ()) -> None:
         """Evaluate into outputs (all of one shape), to which the arrays broadcast."""
         shape = outputs[0].shape
         views = {index: np.broadcast_to(_present(arrays[index]), shape)
@@ -85,6 +88,8 @@ class Formula:
         slots: list[Any] = [None] * self.n_slots
         for slot, value in self.constants:
             slots[slot] = value
+        for slot, index, dtype in self.scalars:
+            slots[slot] = np.asarray(scalars[index], dtype)
         pool: dict[int, Array] = {}
         with np.errstate(all="ignore"):
             for block, offsets in _blocks(shape):
@@ -119,15 +124,16 @@ def formula(outputs: tuple[Expr, ...]) -> Formula:
     return Formula(outputs)
 
 
-def evaluate(outputs: tuple[Expr, ...], arrays: Sequence[Array | None]) -> list[Array]:
+def evaluate(outputs: tuple[Expr, ...], arrays: Sequence[Array | None],
+             scalars: Sequence[float] = ()) -> list[Array]:
     """Return one array per output, in its compute dtype and the broadcast shape of the arrays.
 
-    Coordinates count along the axes of that shape.
+    Coordinates count along the axes of that shape; scalars are the values of run-time scalars.
     """
     shape = np.broadcast_shapes(*(a.shape for a in arrays if a is not None))
     results = [np.empty(shape, numpy_dtype(output.dtype)) for output in outputs]
     if results[0].size:
-        formula(outputs).run(arrays, results)
+        formula(outputs).run(arrays, results, scalars)
     return results
 
 

@@ -12,6 +12,7 @@ from ...errors import GraphError, ShapeMismatch
 from ..ir.dim import Extent
 from ..ir.nodes import TensorType
 from . import activations
+from .gemm_epilogue import EPILOGUE_SCALARS
 from .opdef import FLOATS, Array, Arrays, Builder, OpDef, Types
 from .shapes import Shape, broadcast, broadcasts_to, optional, tensor
 
@@ -89,6 +90,9 @@ def _infer_gemm(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
     if epilogue is not None and len(epilogue.outputs) > 2:
         raise GraphError("GEMM_BIAS_ACT epilogue has one or two outputs",
                          found=len(epilogue.outputs))
+    if epilogue is not None and epilogue.n_scalars > len(EPILOGUE_SCALARS):
+        raise GraphError("GEMM_BIAS_ACT epilogue reads other scalars than alpha and beta",
+                         found=epilogue.text)
     return [TensorType(a.dtype, out)] * (1 if epilogue is None else len(epilogue.outputs))
 
 
@@ -100,7 +104,8 @@ def _reference_gemm(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
     acc = matmul(a, b)
     bias, c = optional(arrays, 2), optional(arrays, 3)
     if attrs["epilogue"] is not None:
-        return activations.evaluate_bundle(attrs["epilogue"], [acc, bias, c, *arrays[4:]])
+        return activations.evaluate_bundle(attrs["epilogue"], [acc, bias, c, *arrays[4:]],
+                                           [attrs["alpha"], attrs["beta"]])
     if attrs["alpha"] != 1.0:
         acc = acc * acc.dtype.type(attrs["alpha"])
     if c is not None:
@@ -117,8 +122,9 @@ GEMM_ATTRS = (
     AttrSpec("beta", "float", 1.0, doc="factor of C"),
     AttrSpec("act", "str", "none", ACT_NAMES, doc="activation"),
     AttrSpec("leaky_slope", "float", 0.01, doc="slope of leaky_relu"),
-    AttrSpec("epilogue", "expr", None, doc="replaces alpha, beta and act: input 0 is the sum of "
-             "products, 1 bias, 2 C, 3.. extras; one or two outputs"),
+    AttrSpec("epilogue", "expr", None, doc="replaces the sum and act: input 0 is the sum of "
+             "products, 1 bias, 2 C, 3.. extras; scalars 0 and 1 are alpha and beta; one or two "
+             "outputs"),
 )
 
 OPDEFS = (

@@ -7,8 +7,11 @@ from functools import lru_cache
 from typing import Any
 
 from ...contract import DTYPES, ActKind
-from ..ir.expr import Expr, ExprBundle, cast, input
+from ..ir.expr import Expr, ExprBundle, cast, input, scalar
 from .activations import ACTIVATIONS
+
+EPILOGUE_SCALARS = ("alpha", "beta")
+"""The attributes that an epilogue reads as run-time scalars 0 and 1."""
 
 
 def epilogue_of(dtype: str, operands: Sequence[str | None], attrs: Mapping[str, Any]) -> ExprBundle:
@@ -28,36 +31,43 @@ def epilogue_of(dtype: str, operands: Sequence[str | None], attrs: Mapping[str, 
                          attrs["leaky_slope"])
 
 
-@lru_cache(maxsize=4096)
 def gemm_epilogue(dtype: str, dtypes: tuple[str | None, str | None], alpha: float, beta: float,
                   act: str, slope: float) -> ExprBundle:
     """Return act(alpha * acc + beta * C + bias) over inputs acc, bias, C.
+
+    Factors other than 1 are run-time scalars, so that another value needs no other kernel.
 
     Args:
         dtype: of the output.
         dtypes: of bias and C; None for an absent one.
         alpha, beta, act, slope: attributes of GEMM_BIAS_ACT.
     """
-    z = _before_activation(dtype, dtypes, alpha, beta)
-    return ExprBundle((ACTIVATIONS[ActKind[act.upper()]](z, slope),))
+    return _gemm_epilogue(dtype, dtypes, alpha != 1.0, beta != 1.0, act, slope, False)
 
 
 def epilogue_with_z(dtype: str, dtypes: tuple[str | None, str | None], alpha: float, beta: float,
                     act: str, slope: float) -> ExprBundle:
     """Return the same with a second output: the value before the activation."""
-    z = _before_activation(dtype, dtypes, alpha, beta)
-    return ExprBundle((ACTIVATIONS[ActKind[act.upper()]](z, slope), z))
+    return _gemm_epilogue(dtype, dtypes, alpha != 1.0, beta != 1.0, act, slope, True)
 
 
-def _before_activation(dtype: str, dtypes: tuple[str | None, str | None], alpha: float,
-                       beta: float) -> Expr:
+@lru_cache(maxsize=4096)
+def _gemm_epilogue(dtype: str, dtypes: tuple[str | None, str | None], has_alpha: bool,
+                   has_beta: bool, act: str, slope: float, with_z: bool) -> ExprBundle:
+    z = _before_activation(dtype, dtypes, has_alpha, has_beta)
+    y = ACTIVATIONS[ActKind[act.upper()]](z, slope)
+    return ExprBundle((y, z) if with_z else (y,))
+
+
+def _before_activation(dtype: str, dtypes: tuple[str | None, str | None], has_alpha: bool,
+                       has_beta: bool) -> Expr:
     compute = DTYPES[dtype].compute
     result = input(0, compute)
-    if alpha != 1.0:
-        result = result * alpha
-    for index, factor in ((2, beta), (1, 1.0)):
+    if has_alpha:
+        result = result * scalar(0, compute)
+    for index in (2, 1):
         given = dtypes[index - 1]
         if given is not None:
             term = cast(input(index, DTYPES[given].compute), compute)
-            result = result + (term if factor == 1.0 else term * factor)
+            result = result + (term * scalar(1, compute) if index == 2 and has_beta else term)
     return result

@@ -8,7 +8,7 @@ from ...contract import DTYPES
 from ..ir.expr import Expr, ExprBundle, cast, const, input, substitute
 from ..ir.nodes import Graph, Node
 from ..opdefs import full_attrs
-from ..opdefs.gemm_epilogue import epilogue_of
+from ..opdefs.gemm_epilogue import EPILOGUE_SCALARS, epilogue_of
 from ..opdefs.shapes import broadcasts_to
 from .editor import Editor, has_any, is_float
 from .fuse_elementwise import MAX_INPUTS, fusible, node_formulas, reads_coordinates
@@ -82,7 +82,7 @@ def _fuse(editor: Editor, product: Node, node: Node) -> None:
                 operands.append(read)
             table[index] = input(operands.index(read, 2) - 1, compute)
     result = cast(substitute(node_formulas(editor, node), table)[0], compute)
+    kept = {name: attrs[name] for name in ("trans_a", "trans_b", *EPILOGUE_SCALARS)}
     made = editor.node("GEMM_BIAS_ACT", operands, node.outputs,
-                       {"trans_a": attrs["trans_a"], "trans_b": attrs["trans_b"],
-                        "epilogue": ExprBundle((result,))}, node.name)
+                       {**kept, "epilogue": ExprBundle((result,))}, node.name)
     editor.replace([product, node], [made])

@@ -29,7 +29,8 @@ def solve(problem, arrays):
         b = np.swapaxes(b, -1, -2) if attrs["trans_b"] else b
         wide = "f8" if a.dtype == np.float64 else "f4"
         acc = np.einsum("...mk,...kn->...mn", a.astype(wide), b.astype(wide))
-        results = evaluate(attrs["epilogue"].outputs, [acc, *rest])
+        results = evaluate(attrs["epilogue"].outputs, [acc, *rest],
+                           scalars=[attrs["alpha"], attrs["beta"]])
     elif problem.op_type == "ROW":
         row = attrs["row"]
         results = evaluate_row(row, arrays[: row.n_inputs], arrays[row.n_inputs:])

@@ -7,8 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from ge2.compiler.ir.expr import ExprBundle, input
+from ge2.compiler.ir.expr import ExprBundle, input, scalar
 from ge2.compiler.kernels import registry
+from ge2.compiler.opdefs.gemm_epilogue import gemm_epilogue
 from ge2.errors import Invalid, Unsupported
 from ge2.evidence.device import profile_for
 from ge2.launch.gemm_call import (
@@ -135,3 +136,32 @@ def test_empty_outputs_need_no_launch() -> None:
     problem = gemm_problem(F32, shape=(0, 16, 16))
     rule = LAUNCH_RULES[kernel.launch]
     assert rule.bind(problem, kernel.variants[0], profile_for("sm_90a")) == []
+
+
+def scaled(alpha: float, beta: float) -> Problem:
+    """Return alpha * A B + beta * C as lowering and plain launchers make it."""
+    spec = TensorSpec.dense("f32", (256, 256))
+    attrs = {"trans_a": False, "trans_b": False, "alpha": alpha, "beta": beta, "act": "none",
+             "leaky_slope": 0.01,
+             "epilogue": gemm_epilogue("f32", (None, "f32"), alpha, beta, "none", 0.01)}
+    return Problem("GEMM_BIAS_ACT", (spec, spec, None, spec), (spec,), tuple(sorted(attrs.items())))
+
+
+@pytest.mark.parametrize("name", ["gemm_bias_act_f32", "gemm_bias_act_f32_tiled"])
+def test_another_factor_is_another_argument_of_the_same_kernel(name: str) -> None:
+    kernel = registry.get(name)
+    rule, device = LAUNCH_RULES[kernel.launch], profile_for("sm_90a")
+    records = [rule.bind(scaled(alpha, beta), kernel.variants[0], device)[0]
+               for alpha, beta in ((2.0, 3.0), (-0.5, 7.0), (1.0, 1.0))]
+    assert records[0].kernel == records[1].kernel != records[2].kernel
+    dtype = plain_args_dtype(["c"])
+    values = [np.frombuffer(record.args, dtype)[0] for record in records[:2]]
+    assert [(v["alpha"], v["beta"]) for v in values] == [(2.0, 3.0), (-0.5, 7.0)]
+
+
+def test_an_epilogue_reads_no_other_scalars() -> None:
+    spec = TensorSpec.dense("f32", (4, 4))
+    problem = Problem("GEMM_BIAS_ACT", (spec, spec), (spec,),
+                      (("epilogue", ExprBundle((input(0) * scalar(2),))),))
+    with pytest.raises(Invalid, match="other scalars than alpha and beta"):
+        gemm_call(problem)

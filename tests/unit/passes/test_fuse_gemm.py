@@ -178,6 +178,14 @@ def test_epilogue_rewrites(body):
     assert ops(graph) == ["GEMM_BIAS_ACT"]
 
 
+def test_factors_stay_run_time_scalars_of_the_epilogue():
+    made = [_gemm(f"y = GEMM_BIAS_ACT(x, w, b, z, alpha={alpha}, beta=3.0)\nr = MUL(y, z)", "r",
+                  [FuseEpiloguePass()]) for alpha in (2.0, 0.5)]
+    first, second = (node(graph, "GEMM_BIAS_ACT").attrs for graph in made)
+    assert first["epilogue"] == second["epilogue"] and first["epilogue"].n_scalars == 2
+    assert (first["alpha"], second["alpha"], first["beta"]) == (2.0, 0.5, 3.0)
+
+
 def test_the_later_of_two_products_takes_the_formula():
     graph = apply(EPILOGUE, """
         input x: f32[4, 8]

@@ -54,6 +54,11 @@ class ExprBundle:
         return max((int(e.value) + 1 for e in self._inputs), default=0)
 
     @cached_property
+    def n_scalars(self) -> int:
+        """Number of run-time scalars: the largest index that is read, plus one."""
+        return max((int(e.value) + 1 for e in walk(self.outputs) if e.kind == "scalar"), default=0)
+
+    @cached_property
     def input_dtypes(self) -> tuple[str | None, ...]:
         """Compute dtype of each input; None for one that is not read."""
         table = {e.value: e.dtype for e in self._inputs}
