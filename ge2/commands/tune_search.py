@@ -183,7 +183,8 @@ def symbol_sets(pairs: Sequence[str], known: Sequence[str]) -> list[dict[str, in
 def dry_run(tasks: Sequence[Task], device: DeviceProfile, settings: Options, report: Report
             ) -> int:
     """Show each problem's space and estimates."""
-    rows, data = [], []
+    rows: list[tuple[Any, ...]] = []
+    data: list[dict[str, Any]] = []
     for task in tasks:
         space = build_space(task.problem, device, strict=settings.strict)
         best = min(space.entries, key=lambda e: e.predicted_us)
