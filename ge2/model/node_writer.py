@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..compiler import opdefs
-from ..compiler.ir.dim import Dim, Extent, symbols
+from ..compiler.ir.dim import Dim, Extent, symbol, symbols
 from ..compiler.ir.nodes import Graph, Node, TensorType
-from ..errors import Ge2Error, ModelError
+from ..compiler.opdefs.shapes import product
+from ..errors import Ge2Error, GraphError, ModelError
 
 _NAMES_SHOWN = 4
 
@@ -34,6 +35,19 @@ class SameExtent(Exception):
         super().__init__(f"{second} = {first}")
         self.first = first
         self.second = second
+
+
+class FixedExtent(Exception):
+    """A named dimension has one extent only that makes sense of the model.
+
+    Attributes:
+        name, extent: the importer starts again with it.
+    """
+
+    def __init__(self, name: str, extent: int) -> None:
+        super().__init__(f"{name} = {extent}")
+        self.name = name
+        self.extent = extent
 
 
 class NodeWriter:
@@ -58,6 +72,7 @@ class NodeWriter:
         Raises:
             Ge2Error: the operator does not take these inputs or attributes.
             SameExtent: it would, were two named dimensions one.
+            FixedExtent: it would, had a named dimension a certain extent.
         """
         given = {key: tuple(value) if isinstance(value, list) else value
                  for key, value in attrs.items() if value is not None}
@@ -66,6 +81,8 @@ class NodeWriter:
             made = opdefs.infer(name, types, given)
         except Ge2Error:
             _look_for_one_name(types)
+            if name == "RESHAPE" and types[0] is not None:
+                _look_for_an_extent(product(types[0].shape), product(given.get("shape", ())))
             raise
         label = self._label(name)
         outputs = []
@@ -150,6 +167,25 @@ def _look_for_one_name(types: Sequence[TensorType | None]) -> None:
                          if repr(extent) == name]
                 if len(names) == 2:
                     raise SameExtent(*names)
+
+
+def _look_for_an_extent(have: Extent, wanted: Extent) -> None:
+    """Raise FixedExtent where two products are equal for one extent of one dimension.
+
+    Some exporters write the extent that they traced a model with.
+    """
+    if not isinstance(have, Dim) or len(have.terms) != 1:
+        return
+    for name in sorted(symbols(have)):
+        rest = have // symbol(name)
+        if name in symbols(rest) or (isinstance(wanted, int) and isinstance(rest, Dim)):
+            continue
+        try:
+            extent = wanted // rest  # type: ignore[operator] # never int by Dim
+        except GraphError:  # one divides the other by no means
+            continue
+        if isinstance(extent, int) and extent > 0 and extent * rest == wanted:
+            raise FixedExtent(name, extent)
 
 
 class UnsupportedModel(ModelError):

@@ -133,7 +133,7 @@ def _reference_range(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
 def _decompose_range(builder: Builder, inputs: Sequence[str],
                      attrs: dict[str, Any]) -> Sequence[str]:
     count = _infer_range((), attrs)[0].shape[0]
-    if isinstance(count, int):
+    if not isinstance(attrs["start"], Dim) and not isinstance(attrs["limit"], Dim):
         return [builder.op("IDENTITY", builder.constant(_reference_range((), attrs)[0]))]
     start, delta = attrs["start"], int(attrs["delta"])
     if isinstance(start, Dim):  # a formula holds no extents: steps from 0 on, the first cut off

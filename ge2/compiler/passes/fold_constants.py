@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from .. import opdefs
+from ..ir.dim import Dim
 from ..ir.nodes import Graph, Node, TensorType, present
 from .editor import Editor
 from .pass_manager import PassResult
@@ -32,6 +34,8 @@ class FoldConstantsPass:
 def _foldable(editor: Editor, node: Node) -> bool:
     if not editor.licensed(node, "deterministic") or any(map(editor.is_output, node.outputs)):
         return False
+    if any(_is_symbolic(value) for value in node.attrs.values()):
+        return False
     inputs = [editor.constant(value) for value in present(node.inputs)]
     if any(array is None for array in inputs):
         return False
@@ -40,6 +44,11 @@ def _foldable(editor: Editor, node: Node) -> bool:
         return False
     allowed = max(SMALL_BYTES, GROWTH * sum(a.nbytes for a in inputs if a is not None))
     return sum(map(_nbytes, types)) <= allowed
+
+
+def _is_symbolic(attr: Any) -> bool:
+    return isinstance(attr, Dim) or (
+        isinstance(attr, tuple | list) and any(isinstance(item, Dim) for item in attr))
 
 
 def _nbytes(kind: TensorType) -> int:

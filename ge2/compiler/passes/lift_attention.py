@@ -1,8 +1,10 @@
 """softmax(q k^T * scale + mask) v becomes ATTENTION, whose kernels never store the scores.
 
 1. The scale may stand behind the scores, before them on q or k (or both), as product or quotient.
-2. A mask is added, or chosen by WHERE with a number of -10000 or less where it forbids.
-3. A constant mask of zeros with -inf (or such a number) above a diagonal is causal.
+2. A mask is added, or chosen by WHERE with a number of -10000 or less where it forbids. An added
+   WHERE(flags, 0, such a number) is the flags.
+3. NaN rows that a mask of -inf leaves may be replaced by zeros: ATTENTION gives zeros there.
+4. A constant mask of zeros with -inf (or such a number) above a diagonal is causal.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import numpy as np
 from ..ir.nodes import Graph, Node
 from ..opdefs.movement import permutation
 from ..opdefs.shapes import broadcasts_to
+from .chains import read_only_by
 from .editor import Editor, has_any, is_float
 from .fuse_gemm import scaled_by
 from .pass_manager import PassResult
@@ -55,18 +58,35 @@ class _Attention:
 
 def _attention(editor: Editor, product: Node) -> _Attention | None:
     weights, v = product.inputs
-    softmax = editor.made_by(weights, "SOFTMAX")
-    if softmax is None or editor.only_reader(weights) is not product or weights == v:
+    if editor.only_reader(weights) is not product or weights == v:
+        return None
+    guard = _nan_guard(editor, weights)
+    softmax = editor.made_by(guard[0].inputs[0] if guard else weights, "SOFTMAX")
+    if softmax is None:
         return None
     kind = editor.type(weights)
     last = editor.attrs(softmax)["axis"] in (-1, kind.rank - 1)
     if kind.rank != 4 or not last or not is_float(kind) or not editor.licensed(
             softmax, "mergeable"):
         return None
-    found = _Attention([product, softmax], v)
+    found = _Attention([product, *guard, softmax], v)
     if not _scores(editor, found, softmax) or not _fits(editor, found):
         return None
-    return found
+    # Without a mask the guard would hide NaN that the scores bring along.
+    return None if guard and not found.mask else found
+
+
+def _nan_guard(editor: Editor, weights: str) -> list[Node]:
+    """Return [ISNAN, WHERE] where a value is x with 0 in the place of NaN, else []."""
+    where = editor.made_by(weights, "WHERE")
+    if where is None or editor.number(where.inputs[1]) != 0.0:
+        return []
+    test = editor.made_by(where.inputs[0], "ISNAN")
+    x = where.inputs[2]
+    if test is None or test.inputs[0] != x or not read_only_by(editor, x, [test, where]) or (
+            not read_only_by(editor, where.inputs[0], [where])):
+        return []
+    return [test, where]
 
 
 def _scores(editor: Editor, found: _Attention, reader: Node) -> bool:
@@ -110,9 +130,20 @@ def _masked(editor: Editor, found: _Attention, node: Node) -> str | None:
     for scores, mask in (node.inputs, node.inputs[::-1]):
         maker = editor.made_by(scores, "MATMUL", "MUL", "DIV")
         if maker is not None and editor.type(scores) == kind and scores != mask:
-            found.mask = mask
+            found.mask = _flags(editor, mask) or mask
             return scores
     return None
+
+
+def _flags(editor: Editor, mask: str) -> str | None:
+    """Return the flags where a mask is WHERE(flags, 0, a number that forbids)."""
+    where = editor.made_by(mask, "WHERE")
+    if where is None:
+        return None
+    flags, yes, no = where.inputs
+    number = editor.number(no)
+    forbids = number is not None and number <= FORBIDDEN and editor.number(yes) == 0.0
+    return flags if forbids and editor.type(flags).shape == editor.type(mask).shape else None
 
 
 def _operands(editor: Editor, found: _Attention, node: Node) -> bool:

@@ -3,7 +3,8 @@
 1. x / sqrt(mean(x * x) + epsilon), with the root as SQRT and DIV, RSQRT and MUL, RECIPROCAL or
    POW, is RMS_NORM.
 2. The same over d = x - mean(x), where nothing else reads d, is LAYER_NORM of x.
-3. A product and (LAYER_NORM) a sum with one value per element of the row behind it become scale
+3. x * f + (bias - mean(x) * f) with f = scale / sqrt(mean(d * d) + epsilon) is LAYER_NORM, too.
+4. A product and (LAYER_NORM) a sum with one value per element of the row behind it become scale
    and bias.
 """
 
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...contract import numpy_dtype
+from ..ir.dim import Extent
 from ..ir.nodes import Graph, Node
 from ..opdefs.shapes import broadcasts_to
 from .chains import (
@@ -57,6 +59,7 @@ class _Norm:
         x: what is normalised; axis: the first axis of its rows.
         epsilon: added to the mean of squares.
         nodes: everything that it replaces, in order; the last makes its value.
+        parameters: scale and bias, where they are known from the start.
     """
 
     x: str
@@ -64,6 +67,7 @@ class _Norm:
     epsilon: float
     nodes: list[Node]
     op: str = "RMS_NORM"
+    parameters: tuple[str, ...] = ()
 
     @property
     def value(self) -> str:
@@ -90,8 +94,69 @@ def _standardised(editor: Editor, mean: Node) -> _Norm | None:
     if number is not None:
         nodes.append(step)
         epsilon = number
+    batch_form = _batch_form(editor, nodes, x, axes)
+    if batch_form is not None:
+        batch_form.epsilon = epsilon
+        return batch_form
     last = _divided(editor, nodes, x)
     return None if last is None else _Norm(x, axes[0], epsilon, nodes)
+
+
+def _batch_form(editor: Editor, before: list[Node], centred_value: str,
+                axes: tuple[int, ...]) -> _Norm | None:
+    """Return x * f + (bias - mean * f) that is built on the variance before it."""
+    centred = editor.made_by(centred_value, "SUB")
+    if centred is None or not read_only_by(editor, centred_value, before[:1]):
+        return None
+    x, mean_value = centred.inputs
+    mean = editor.made_by(mean_value, "REDUCE_MEAN")
+    if mean is None or mean.inputs[0] != x or kept_axes(editor, mean) != axes:
+        return None
+    nodes = [mean, centred, *before]
+    factor = _factor(editor, nodes)
+    if factor is None:
+        return None
+    value = factor.outputs[0]
+    products = {other_input(r, value): r for r in editor.readers(value) if r.op == "MUL"}
+    if set(products) != {x, mean_value} or not read_only_by(editor, value, products.values()) or (
+            not read_only_by(editor, mean_value, [centred, products[mean_value]])):
+        return None
+    shift = editor.only_reader(products[mean_value].outputs[0])
+    last = editor.only_reader(products[x].outputs[0])
+    if shift is None or last is None or shift.op != "SUB" or last.op != "ADD" or (
+            shift.inputs[1] != products[mean_value].outputs[0]
+            or other_input(last, products[x].outputs[0]) != shift.outputs[0]
+            or editor.only_reader(shift.outputs[0]) is not last):
+        return None
+    inner = editor.type(x).shape[axes[0]:]
+    scale = other_input(factor, nodes[-2].outputs[0])
+    rows = [_row(editor, v, inner) for v in (scale, shift.inputs[0]) if v is not None]
+    if len(rows) != 2 or editor.type(last.outputs[0]) != editor.type(x):
+        return None
+    parameters = tuple(row for row in rows if row is not None)
+    nodes += [products[mean_value], products[x], shift, last]
+    return _Norm(x, axes[0], 0.0, nodes, "LAYER_NORM", parameters) if len(parameters) == 2 else None
+
+
+def _factor(editor: Editor, nodes: list[Node]) -> Node | None:
+    """Append what leads from a variance to scale / sqrt(variance) and return the product."""
+    variance = nodes[-1].outputs[0]
+    root = editor.only_reader(variance)
+    if root is None:
+        return None
+    nodes.append(root)
+    if is_root_of(editor, root, variance):
+        inverse = editor.only_reader(root.outputs[0])
+        if inverse is None or not is_inverse_of(editor, inverse, root.outputs[0]):
+            return None
+        nodes.append(inverse)
+    elif not is_inverse_root_of(editor, root, variance):
+        return None
+    product = editor.only_reader(nodes[-1].outputs[0])
+    if product is None or product.op != "MUL":
+        return None
+    nodes.append(product)
+    return product
 
 
 def _divided(editor: Editor, nodes: list[Node], x: str) -> Node | None:
@@ -117,6 +182,12 @@ def _divided(editor: Editor, nodes: list[Node], x: str) -> Node | None:
 
 
 def _lift(editor: Editor, norm: _Norm) -> None:
+    if norm.parameters:
+        last = norm.nodes[-1]
+        attrs = {"axis": norm.axis - editor.type(norm.x).rank, "epsilon": norm.epsilon}
+        made = editor.node(norm.op, [norm.x, *norm.parameters], last.outputs, attrs, last.name)
+        editor.replace(norm.nodes, [made])
+        return
     _centre(editor, norm)
     # What is centred may be read by the square and the division only; x itself by anyone.
     scale = _affine(editor, norm, "MUL")
@@ -159,17 +230,22 @@ def _affine(editor: Editor, norm: _Norm, op: str) -> str | None:
     other = other_input(reader, norm.value)
     if other is None or editor.type(reader.outputs[0]) != editor.type(norm.value):
         return None
-    inner = editor.type(norm.x).shape[norm.axis:]
-    shape = editor.type(other).shape
-    if not broadcasts_to(shape, inner):
-        array = editor.constant(other)
-        lead = len(shape) - len(inner)
-        if array is None or lead <= 0 or any(extent != 1 for extent in shape[:lead]):
-            return None
-        other = editor.graph.add_constant(editor.fresh(f"{other}.row"),
-                                          array.reshape(array.shape[lead:]))
-        if not broadcasts_to(editor.type(other).shape, inner):
-            return None
-    # In a LAYER_NORM without scale the sum could be a residual: only true rows are a bias.
-    norm.nodes.append(reader)
-    return other
+    row = _row(editor, other, editor.type(norm.x).shape[norm.axis:])
+    if row is not None:
+        # In a LAYER_NORM without scale the sum could be a residual: only true rows are a bias.
+        norm.nodes.append(reader)
+    return row
+
+
+def _row(editor: Editor, value: str, inner: tuple[Extent, ...]) -> str | None:
+    """Return a value with one element per element of a row; a constant without leading axes."""
+    shape = editor.type(value).shape
+    if broadcasts_to(shape, inner):
+        return value
+    array = editor.constant(value)
+    lead = len(shape) - len(inner)
+    if array is None or lead <= 0 or any(extent != 1 for extent in shape[:lead]):
+        return None
+    row = editor.graph.add_constant(editor.fresh(f"{value}.row"),
+                                    array.reshape(array.shape[lead:]))
+    return row if broadcasts_to(editor.type(row).shape, inner) else None

@@ -21,7 +21,7 @@ from .fuse_gemm import GEMM_OPS
 from .pass_manager import PassResult
 
 # Readers that take a strided operand in place, or pass it on as a view.
-_STRIDED_FAMILIES = frozenset({"elementwise", "row", "gemm", "movement"})
+_STRIDED_FAMILIES = frozenset({"elementwise", "row", "gemm", "movement", "attention"})
 
 
 @dataclass(frozen=True, slots=True)

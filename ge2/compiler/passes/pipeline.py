@@ -10,6 +10,8 @@ from .dead_code import DeadCodePass
 from .decompose import NATIVE, DecomposePass
 from .fold_affine import FoldAffinePass
 from .fold_constants import FoldConstantsPass
+from .fold_heads import FoldHeadsPass
+from .fold_reshapes import FoldReshapesPass
 from .fold_transposes import FoldTransposesPass
 from .fuse_add_norm import FuseAddNormPass
 from .fuse_elementwise import FuseElementwisePass
@@ -37,6 +39,8 @@ PASSES: tuple[Pass, ...] = (
     LiftSoftmaxPass(),
     # Worth it only where kernels compute attention without storing the scores.
     *((LiftAttentionPass(),) if "ATTENTION" in NATIVE else ()),
+    FoldHeadsPass(),
+    FoldReshapesPass(),
     SplitReductionsPass(),
     FoldTransposesPass(),
     FoldAffinePass(),

@@ -16,7 +16,14 @@ from ...compiler.ir.dim import Extent, symbol
 from ...compiler.ir.nodes import Graph, TensorType
 from ...contract import numpy_dtype
 from ...errors import Ge2Error, ModelError
-from ..node_writer import NodeWriter, Problems, SameExtent, Unmapped, dimension_name
+from ..node_writer import (
+    FixedExtent,
+    NodeWriter,
+    Problems,
+    SameExtent,
+    Unmapped,
+    dimension_name,
+)
 from . import shape_rules
 from .call import Call, NotKnown
 from .proto import STANDARD, inlined, opset_of
@@ -60,10 +67,16 @@ def import_model(model: onnx.ModelProto, source: str = "model", folder: Path | N
     model = inlined(model, frozenset(RULES))
     reader = TensorReader(source, folder)
     names: dict[str, str] = {}
+    fixed = dict(dims or {})
+    notes: list[str] = []
     while True:
-        importer = _Importer(source, opset, reader, names, dims or {}, constants or {})
+        importer = _Importer(source, opset, reader, names, fixed, constants or {})
         try:
-            return importer.run(model.graph)
+            made = importer.run(model.graph)
+            return replace(made, notes=(*made.notes, *notes))
+        except FixedExtent as found:
+            fixed[found.name] = found.extent
+            notes.append(f"the model was traced with {found.name} = {found.extent}, which it needs")
         except SameExtent as found:
             names = {k: found.first if v == found.second else v for k, v in names.items()}
             names[found.second] = found.first

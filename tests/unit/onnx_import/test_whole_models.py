@@ -141,7 +141,7 @@ def test_magika_labels_files_of_eight_kinds():
 # -- networks with constant weights, given random ones ---------------------------------------------
 
 def with_random_weights(proto: onnx.ModelProto) -> None:
-    """Replace ConstantOfShape by weights of about unit gain, and batch statistics by likely ones."""
+    """Replace ConstantOfShape by weights of about unit gain, batch statistics by likely ones."""
     rng = np.random.default_rng(7)
     shapes = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
     readers = {name: (node.op_type, place) for node in proto.graph.node

@@ -67,6 +67,25 @@ def test_another_constant_stays_a_mask():
     assert len(node(apply(STEPS, graph), "ATTENTION").inputs) == 4
 
 
+def test_an_added_choice_is_its_flags():
+    text = (f"{SWAP}s = MATMUL(q, t)\nd = MUL(s, scale)\nm = WHERE(flags, zero, low)\n"
+            "z = ADD(d, m)")
+    graph = apply(STEPS, HEAD + "const zero: f32[] = 0.0\n" + text + END)
+    assert node(graph, "ATTENTION").inputs[3] == "flags"
+
+
+GUARD = "\np = SOFTMAX(z, axis=3)\nn = ISNAN(p)\ng = WHERE(n, zero, p)\ny = MATMUL(g, v)\noutput y"
+
+
+def test_rows_without_a_key_set_to_zero_are_attentions_own():
+    head = HEAD.replace("low: f32[] = -1e9", "low: f32[] = -inf") + "const zero: f32[] = 0.0\n"
+    text = f"{SWAP}s = MATMUL(q, t)\nm = WHERE(flags, zero, low)\nz = ADD(s, m)" + GUARD
+    made = node(apply(STEPS, head + text), "ATTENTION")
+    assert made.inputs[3] == "flags"
+    with_nan = HEAD + "const zero: f32[] = 0.0\n" + CASES["product"][0] + GUARD
+    assert "ATTENTION" not in ops(apply(STEPS, with_nan))  # nothing is masked: NaN is an error
+
+
 LEAVES = {
     "another axis": (CASES["product"][0] + END).replace("axis=3", "axis=2"),
     "the weights are an output": CASES["product"][0] + END + ", p",

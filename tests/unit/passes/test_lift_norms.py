@@ -53,6 +53,30 @@ def test_layer_norm(body):
     assert graph.nodes[0].inputs[0] == "x" and len(graph.nodes[0].inputs) == 3
 
 
+BATCH_FORM = ("p = MUL(d, d)\nv = REDUCE_MEAN(p, axes=[-1])\na = ADD(v, eps)\ns = SQRT(a)\n"
+              "i = RECIPROCAL(s)\nf = MUL(i, w)\nk = MUL(m, f)\nt = SUB(b, k)\nz = MUL(x, f)\n")
+
+
+@pytest.mark.parametrize("last", ["y = ADD(z, t)", "y = ADD(t, z)"])
+def test_layer_norm_written_as_a_batch_norm(last):
+    graph = apply(NORMS, f"{HEAD}{CENTRE}{BATCH_FORM}{last}\noutput y")
+    assert ops(graph) == ["LAYER_NORM"]
+    assert graph.nodes[0].inputs == ("x", "w", "b")
+    assert graph.nodes[0].attrs == {"axis": -1, "epsilon": pytest.approx(1e-3)}
+
+
+@pytest.mark.parametrize("text", [
+    BATCH_FORM.replace("SUB(b, k)", "SUB(k, b)") + "y = ADD(z, t)\noutput y",
+    BATCH_FORM.replace("SUB(b, k)", "SUB(r, k)") + "y = ADD(z, t)\noutput y",
+    BATCH_FORM.replace("MUL(m, f)", "MUL(r, f)") + "y = ADD(z, t)\noutput y",
+    BATCH_FORM + "y = SUB(z, t)\noutput y",
+    BATCH_FORM + "y = ADD(z, t)\noutput y, f",
+    BATCH_FORM + "y = ADD(z, t)\noutput y, d",
+])
+def test_look_alikes_of_the_batch_form_stay(text):
+    assert "LAYER_NORM" not in ops(apply(NORMS, f"{HEAD}{CENTRE}{text}"))
+
+
 def test_layer_norm_without_affine_and_over_more_axes():
     graph = apply(NORMS, f"{HEAD}{TORCH}y = TANH(n)\noutput y".replace("[-1]", "[1, 2]"))
     assert ops(graph) == ["LAYER_NORM", "TANH"] and graph.nodes[0].attrs["axis"] == -2

@@ -25,7 +25,9 @@ def _gemm(call: Call) -> str:
     call.only("alpha", "beta", "transA", "transB")
     attrs = call.take("alpha", "beta", transA="trans_a", transB="trans_b")
     a, b, *c = call.values()
-    return call.make("GEMM_BIAS_ACT", a, b, *(["", *c] if c else []), **attrs)
+    if attrs.pop("beta", 1.0) != 1.0 and c:
+        return call.make("GEMM_BIAS_ACT", a, b, "", *c, beta=call.attrs["beta"], **attrs)
+    return call.make("GEMM_BIAS_ACT", a, b, *c, **attrs)
 
 
 @RULES.rule("Conv")
