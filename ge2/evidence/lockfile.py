@@ -59,7 +59,7 @@ def write_lock(path: Path, lock: Lock) -> None:
         EvidenceError: it cannot be written.
     """
     plain = msgspec.to_builtins(lock)
-    plain["choices"].sort(key=lambda choice: (choice["shape"], choice["problem"]))
+    plain["choices"] = sorted(plain["choices"], key=lambda c: (c["shape"], c["problem"]))
     try:
         paths.write_atomic(path, (json.dumps(plain, indent=1) + "\n").encode())
     except OSError as error:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ..evidence.measure import Timing
 
+SIGMAS = 3.0
 LEAST_NOISE = 0.002  # clocks and placement move that much between runs of one program
 
 
@@ -18,7 +19,7 @@ class Gain:
 
     Attributes:
         value: the other's time over this one's, minus one; positive where this one is faster.
-        noise: half width of the 95 % interval of that.
+        noise: three standard errors of that.
     """
 
     value: float
@@ -39,11 +40,11 @@ def gain(candidate: Timing, other: Timing) -> Gain:
     if len(pairs) < 3 or len(candidate.samples) != len(other.samples):
         ratio = other.median / candidate.median
         spread = math.hypot(candidate.spread, other.spread) / math.sqrt(max(candidate.n, 1))
-        return Gain(ratio - 1.0, max(1.96 * spread, LEAST_NOISE))
+        return Gain(ratio - 1.0, max(SIGMAS * spread, LEAST_NOISE))
     quartiles = statistics.quantiles(pairs, n=4)
     deviation = (quartiles[2] - quartiles[0]) / 1.349
     # 1.2533: the standard error of a median over that of a mean.
-    noise = 1.96 * 1.2533 * deviation / math.sqrt(len(pairs))
+    noise = SIGMAS * 1.2533 * deviation / math.sqrt(len(pairs))
     return Gain(statistics.median(pairs) - 1.0, max(noise, LEAST_NOISE))
 
 
