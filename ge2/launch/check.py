@@ -199,7 +199,7 @@ def _pad(problem: Problem, _op: KernelOp) -> None:
 
 def _resample(problem: Problem, op: KernelOp) -> None:
     from ..compiler import opdefs
-    from ..compiler.ir.nodes import TensorType
+    from ..compiler.ir.types import TensorType
 
     types = [None if t is None else TensorType(t.dtype, t.shape) for t in problem.inputs]
     wanted, = opdefs.infer("RESAMPLE", types, {"axes": problem.attr_map["axes"]})

@@ -13,32 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .dim import Extent, evaluate
-
-
-@dataclass(frozen=True, slots=True)
-class TensorType:
-    """Element type and shape of a value; extents may be symbolic."""
-
-    dtype: str
-    shape: tuple[Extent, ...]
-
-    @property
-    def rank(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
-
-    @property
-    def is_static(self) -> bool:
-        """Whether every extent is an int."""
-        return all(isinstance(extent, int) for extent in self.shape)
-
-    def concrete(self, symbols: Mapping[str, int]) -> TensorType:
-        """Return the type with every symbol replaced by its value."""
-        return TensorType(self.dtype, tuple(evaluate(extent, symbols) for extent in self.shape))
-
-    def __str__(self) -> str:
-        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+from .types import TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +95,6 @@ class Graph:
 def present(values: Iterable[str]) -> Iterator[str]:
     """Yield the value names that are not absent optional inputs."""
     return (value for value in values if value)
+
+
+__all__ = ["Graph", "Node", "TensorType", "present"]
