@@ -16,13 +16,18 @@ import numpy as np
 
 from . import errors
 
-GE2_API_VERSION = 1
+GE2_API_VERSION = 2
 
 VERSION_HISTORY: tuple[tuple[int, str, str], ...] = (
     (1, "First version.", "Nothing to migrate from."),
+    (2, "GEMM_BIAS_ACT has the attribute f32 and may write a second output.",
+     "Make blocks with encode_params, or put a zero behind `epilogue`."),
 )
 
 MAX_RANK = 8
+
+F32_MODES = ("ieee", "tf32", "x3")
+"""How products of f32 are computed; x3 is as accurate as ieee, on tensor cores."""
 
 
 class Status(IntEnum):

@@ -20,6 +20,7 @@ from .gemm_call import (
 from .gemm_examples import examples_for, gemm_problem
 from .gemm_source import ALIGNMENT_SLACK, Classes, cpp, source_of
 from .gemm_wgmma import WgmmaRule
+from .gemm_wgmma_f32 import WgmmaF32Rule
 from .record import LaunchRecord
 from .rule import LaunchRule
 
@@ -179,5 +180,6 @@ RULES: Mapping[str, LaunchRule] = {
     "gemm.tiled": PlainRule(_tiled_shape, _tiled_classes),
     "gemm.tensor_core": PlainRule(_tensor_core_shape, _tensor_core_classes),
     "gemm.wgmma": WgmmaRule(),
+    "gemm.wgmma_f32": WgmmaF32Rule(),
     "gemm.skinny": SkinnyRule(),
 }

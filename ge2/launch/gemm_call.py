@@ -114,13 +114,18 @@ class GemmCall:
         """Whether there is nothing to compute."""
         return self.m == 0 or self.n == 0 or self.batches == 0
 
-    def pack_tensor_maps(self) -> tuple[bytes, tuple[Reloc, ...]]:
-        """Return the Args bytes of a kernel that reads A and B and writes Y by tensor map."""
+    def pack_tensor_maps(self, sources: Sequence[Operand] = ()
+                         ) -> tuple[bytes, tuple[Reloc, ...]]:
+        """Return the Args bytes of a kernel that reads A and B and writes Y by tensor map.
+
+        Args:
+            sources: operands that stand before the extras.
+        """
         words = [0] * (MAP_WORDS * (3 + len(self.more)))
         words += (self.m, self.n, self.k, self.batches, *self.batch,
                   *_double_words(self.scalars), int(self.a.batch[2] != 0),
                   int(self.b.batch[2] != 0))
-        relocs = _append_operands(words, [operand for _, operand in self.extras])
+        relocs = _append_operands(words, [*sources, *(operand for _, operand in self.extras)])
         words += [0] * (-len(words) % 8)
         return struct.pack(f"<{len(words)}q", *words), relocs
 
@@ -143,11 +148,12 @@ class GemmCall:
         """A, B, Y, then the extras: the order of Args."""
         return (self.a, self.b, self.y, *(operand for _, operand in self.extras))
 
-    def context(self, tensor_maps: bool = False) -> dict[str, Any]:
+    def context(self, tensor_maps: bool = False, sources: tuple[str, ...] = ()) -> dict[str, Any]:
         """Return what every GEMM template is rendered with beyond its own classes.
 
         Args:
             tensor_maps: the arguments are those of pack_tensor_maps.
+            sources: names of the operands before the extras there.
         """
         extras = tuple((name, x.dtype, x.spread) for name, x in self.extras)
         return {
@@ -155,7 +161,8 @@ class GemmCall:
             "TYPE_B": DTYPES[self.b.dtype].c_type,
             "TYPE_Y": DTYPES[self.y.dtype].c_type,
             "OUTPUTS": 1 + len(self.more),
-            **_epilogue_context(self.epilogue, extras, tensor_maps, self.y.dtype),
+            "SOURCES": sources,
+            **_epilogue_context(self.epilogue, extras, tensor_maps, sources, self.y.dtype),
         }
 
 
@@ -179,7 +186,12 @@ def plain_args_dtype(extras: Sequence[str] = ()) -> np.dtype[Any]:
 
 
 def tensor_map_args_dtype(extras: Sequence[str] = (), outputs: int = 1) -> np.dtype[Any]:
-    """Return the Args struct of a GEMM kernel with tensor maps; its size is a multiple of 64."""
+    """Return the Args struct of a GEMM kernel with tensor maps; its size is a multiple of 64.
+
+    Args:
+        extras: operands, those before the epilogue inputs first.
+        outputs: how many there are.
+    """
     words = MAP_WORDS * (2 + outputs) + 11 + OPERAND_WORDS * len(extras)
     tail = (("unused", "i8", -words % 8),) if words % 8 else ()
     return args_dtype(("map_a", "u8", 16), ("map_b", "u8", 16), ("map_y", "u8", 16 * outputs),
@@ -191,14 +203,15 @@ def tensor_map_args_dtype(extras: Sequence[str] = (), outputs: int = 1) -> np.dt
 
 @lru_cache(maxsize=1024)
 def _epilogue_context(epilogue: ExprBundle, extras: tuple[tuple[str, str, str], ...],
-                      tensor_maps: bool, result: str) -> dict[str, Any]:
+                      tensor_maps: bool, sources: tuple[str, ...],
+                      result: str) -> dict[str, Any]:
     names = ["acc"] + [f"{extra_name(i)}_value" for i in range(1, epilogue.n_inputs)]
     rendered = render_c(epilogue.outputs, names, scalars=EPILOGUE_SCALARS)
     # Results of 16 bits are computed with the cheaper functions of <ge2/gemm/rounded_math.cuh>.
     functions = f"ge2::rounded_{result}::" if result in ("f16", "bf16") else "ge2::"
     lines = tuple(line.replace("ge2::", functions) for line in rendered.lines)
     operands = [name for name, _, _ in extras]
-    dtype = (tensor_map_args_dtype(operands, len(epilogue.outputs)) if tensor_maps
+    dtype = (tensor_map_args_dtype([*sources, *operands], len(epilogue.outputs)) if tensor_maps
              else plain_args_dtype(operands))
     assert dtype.fields is not None
     unused = dtype.fields.get("unused")

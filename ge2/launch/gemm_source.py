@@ -19,7 +19,7 @@ Classes = tuple[tuple[str, Any], ...]
 
 
 def source_of(variant: Variant, call: GemmCall, classes: Classes, *, tensor_maps: bool = False,
-              entry: int = 0) -> KernelSource:
+              sources: tuple[str, ...] = ()) -> KernelSource:
     """Return the source of a variant for a class of calls.
 
     Args:
@@ -27,11 +27,12 @@ def source_of(variant: Variant, call: GemmCall, classes: Classes, *, tensor_maps
         call: gives dtypes and epilogue.
         classes: further context.
         tensor_maps: the arguments are those of GemmCall.pack_tensor_maps.
-        entry: which of the kernel's entries.
+        sources: names of the operands before the extras there.
     """
     dtypes = (call.a.dtype, call.b.dtype, call.y.dtype,
               *((name, x.dtype, x.spread) for name, x in call.extras))
-    return _source(variant, _SourceKey(dtypes, call.epilogue, call, tensor_maps), classes, entry)
+    key = _SourceKey(dtypes, call.epilogue, call, tensor_maps, sources)
+    return _source(variant, key, classes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class _SourceKey:
     epilogue: Any
     call: GemmCall
     tensor_maps: bool
+    sources: tuple[str, ...]
 
     def __eq__(self, other: object) -> bool:
         return (isinstance(other, _SourceKey) and self.dtypes == other.dtypes
@@ -52,10 +54,11 @@ class _SourceKey:
 
 
 @lru_cache(maxsize=4096)
-def _source(variant: Variant, key: _SourceKey, classes: Classes, entry: int) -> KernelSource:
+def _source(variant: Variant, key: _SourceKey, classes: Classes) -> KernelSource:
     kernel = variant.kernel
-    context = {**key.call.context(key.tensor_maps), **dict(variant.params), **dict(classes)}
-    return KernelSource(kernel.template, tuple(sorted(context.items())), kernel.entries[entry])
+    context = {**key.call.context(key.tensor_maps, key.sources), **dict(variant.params),
+               **dict(classes)}
+    return KernelSource(kernel.template, tuple(sorted(context.items())), kernel.entries[0])
 
 
 def cpp(value: bool) -> str:

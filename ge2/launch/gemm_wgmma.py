@@ -56,33 +56,40 @@ def tile_of(variant: Variant) -> tuple[int, int]:
 
 
 def product_launch(call: GemmCall, variant: Variant, device: DeviceProfile,
-                   maps: tuple[TensorMapSpec, ...], classes: Classes) -> LaunchRecord:
+                   maps: tuple[TensorMapSpec, ...], classes: Classes, *,
+                   sources: tuple[tuple[str, Operand], ...] = (), workspace: int = 0
+                   ) -> LaunchRecord:
     """Return the launch of <ge2/skeleton/wgmma_gemm.cuh> for a call.
 
     Args:
         maps: of A, B and the outputs, in the order of Args.
         classes: context of the template beyond what every call and variant gives.
+        sources: operands of Args before those of the epilogue.
+        workspace: bytes that the operands lie in.
     """
     bm, bn = tile_of(variant)
     consumers = 1 if variant.param("SCHEDULE") == "single" else 2
-    stores = consumers * 4 * int(variant.param("STORES")) * BOX_BYTES
+    per_warp = int(variant.param_map.get("STORES", 2))
+    stores = consumers * 4 * per_warp * BOX_BYTES
     stage = (bm + bn) * ROW_BYTES
     stages = min(MAX_STAGES, (SHARED_BYTES - ALIGNMENT_SLACK - 256 - stores) // stage)
-    args, relocs = call.pack_tensor_maps()
-    pdl = variant.param("PDL") == 1
+    args, relocs = call.pack_tensor_maps([operand for _, operand in sources])
+    pdl = variant.param_map.get("PDL") == 1
     paired = tuple(name for name, x in call.extras
                    if x.column == 1 and x.vector(False, (2,)) == 2)
     tiles = -(-call.m // bm) * -(-call.n // bn) * call.batches
     return LaunchRecord(
         kernel=source_of(variant, call,
-                         (("STAGES", stages), ("PDL", cpp(pdl)), ("PAIRED", paired), *classes),
-                         tensor_maps=True),
+                         (("STAGES", stages), ("STORES", per_warp), ("PDL", cpp(pdl)),
+                          ("PAIRED", paired), *classes),
+                         tensor_maps=True, sources=tuple(name for name, _ in sources)),
         grid=(min(tiles, device.sm_count), 1, 1),
         block=(128 * (1 + consumers), 1, 1),
         args=args,
         relocs=relocs,
         smem=stages * (stage + 16) + stores + ALIGNMENT_SLACK,
         tensor_maps=maps,
+        workspace=workspace,
         pdl=pdl,
     )
 
@@ -146,10 +153,17 @@ def tma_refusal(call: GemmCall) -> str:
         return "a tensor map has no empty axis"
     outputs = [("Y", y) for y in (call.y, *call.more)]
     for name, x in (("A", call.a), ("B", call.b), *outputs):
-        inner, outer = sorted((x.row, x.column), key=lambda stride: stride != 1)
-        if inner != 1 or (name == "Y" and x.column != 1):
-            return f"{name} has no axis of stride 1 along which it can be read"
-        step = 16 // DTYPES[x.dtype].itemsize
-        if x.align % 16 or outer % step or x.batch[2] % step or min(outer, x.batch[2]) < 0:
-            return f"{name} is not aligned to 16 bytes in every row"
+        if reason := operand_refusal(name, x):
+            return reason
+    return ""
+
+
+def operand_refusal(name: str, x: Operand) -> str:
+    """Return why a tensor map cannot reach an operand (an output along its rows)."""
+    inner, outer = sorted((x.row, x.column), key=lambda stride: stride != 1)
+    if inner != 1 or (name == "Y" and x.column != 1):
+        return f"{name} has no axis of stride 1 along which it can be read"
+    step = 16 // DTYPES[x.dtype].itemsize
+    if x.align % 16 or outer % step or x.batch[2] % step or min(outer, x.batch[2]) < 0:
+        return f"{name} is not aligned to 16 bytes in every row"
     return ""

@@ -52,7 +52,7 @@ class TensorMapSpec:
     Attributes:
         offset: byte offset in the args.
         slot, addend: base address, as in Reloc.
-        dtype: IR element type.
+        dtype: IR element type, or "tf32": f32 elements that loads round to tf32.
         dims: extents, innermost first.
         strides: byte strides of dims[1:] (multiples of 16).
         box: tile extents, innermost first.

@@ -158,7 +158,8 @@ class _Plan:
             first, second = (d_z, other) if attrs.trans_b else (other, d_z)
             flags = (True, attrs.trans_a) if attrs.trans_b else (not attrs.trans_a, False)
         self.nodes.append(Node("GEMM_BIAS_ACT", target, (first, second), (target,), {
-            "trans_a": flags[0], "trans_b": flags[1], "alpha": attrs.alpha}))
+            "trans_a": flags[0], "trans_b": flags[1], "alpha": attrs.alpha,
+            "f32": attrs.f32}))
 
     def _bias(self, d_z: str) -> None:
         m, n = self.shape

@@ -96,7 +96,7 @@ def product(target: str, has_bias: bool, has_c: bool, attrs: GemmAttrs, act: Act
     inputs = ("A", "B", "Bias" if has_bias else "", "C" if has_c else "")
     return Node("GEMM_BIAS_ACT", "gemm", inputs, (target,), {
         "trans_a": attrs.trans_a, "trans_b": attrs.trans_b, "alpha": attrs.alpha,
-        "beta": attrs.beta, "act": act.name.lower(), "leaky_slope": attrs.slope})
+        "beta": attrs.beta, "act": act.name.lower(), "leaky_slope": attrs.slope, "f32": attrs.f32})
 
 
 def product_with_z(specs: Mapping[str, TensorSpec], has_bias: bool, has_c: bool,

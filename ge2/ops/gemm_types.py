@@ -7,12 +7,11 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Any
 
-from ..contract import DTYPE_NAMES, DTYPES, ActKind, DType
+from ..contract import DTYPE_NAMES, DTYPES, F32_MODES, ActKind, DType
 from ..errors import DeviceMismatch, DtypeMismatch, Invalid, LayoutMismatch, StrideMismatch
 from ..problem import TensorSpec
 
 GEMM_DTYPES = (DType.F32, DType.F16, DType.BF16, DType.F64)
-F32_MODES = ("ieee", "tf32", "x3")
 
 
 class Device(IntEnum):
@@ -110,7 +109,8 @@ class GemmAttrs:
         act: activation.
         leaky_slope: slope of LEAKY_RELU below zero; takes effect only where not zero (else 0.01).
         save_z: forward also writes the value before the activation to Z_out.
-        f32: how f32 products are computed: "ieee", "tf32" or "x3" (f32-accurate, tensor cores).
+        f32: how f32 products are computed: "ieee", "tf32" or "x3" (f32-accurate, tensor cores);
+            "default": as GE2_F32 says.
     """
 
     trans_a: bool = False
@@ -120,14 +120,14 @@ class GemmAttrs:
     act: ActKind = ActKind.NONE
     leaky_slope: float = 0.0
     save_z: bool = False
-    f32: str = "ieee"
+    f32: str = "default"
     key: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "act", ActKind(self.act))
-        if self.f32 not in F32_MODES:
+        if self.f32 not in ("default", *F32_MODES):
             raise Invalid("unknown f32 mode", argument="f32", found=repr(self.f32),
-                          wanted=", ".join(F32_MODES))
+                          wanted=", ".join(("default", *F32_MODES)))
         values = (self.trans_a, self.trans_b, self.alpha, self.beta, int(self.act),
                   self.leaky_slope, self.save_z, self.f32)
         object.__setattr__(self, "key", number_of(("attrs", *values)))

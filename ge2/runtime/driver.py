@@ -355,8 +355,9 @@ def cooperative_value() -> Any:
 
 # -- tensor maps ----------------------------------------------------------------------------------
 
-_MAP_DTYPES = {"f32": "FLOAT32", "f16": "FLOAT16", "bf16": "BFLOAT16", "f64": "FLOAT64",
-               "i32": "INT32", "i64": "INT64", "u8": "UINT8", "i8": "UINT8", "bool": "UINT8"}
+_MAP_DTYPES = {"f32": "FLOAT32", "tf32": "TFLOAT32", "f16": "FLOAT16", "bf16": "BFLOAT16",
+               "f64": "FLOAT64", "i32": "INT32", "i64": "INT64", "u8": "UINT8", "i8": "UINT8",
+               "bool": "UINT8"}
 
 
 def encode_tensor_map(spec: TensorMapSpec, address: int) -> bytes:

@@ -163,6 +163,13 @@ def gemm_cases(dtype: str) -> Iterator[Case]:
                          "share_b": (False,), "outputs": (2, "f32")}, seed=4):
         yield _gemm_case(row, dtype)
     if dtype == "f32":
+        for row in pairwise({"m": (1, 64, 200, 264), "n": (4, 136, 256), "k": (1, 64, 200, 333),
+                             "batch": ((), (3,)), "trans_a": (False, True),
+                             "trans_b": (False, True), "a": ("dense", "pitched", "unaligned"),
+                             "b": ("dense", "pitched", "unaligned"), "style": _STYLES,
+                             "out": ("dense", "pitched"), "share_b": (False, True),
+                             "outputs": (1, 2), "f32": ("tf32", "x3")}, seed=5):
+            yield _gemm_case(row, dtype)
         for kind in ActKind:
             full = {**rows[0], "m": 33, "n": 65, "k": 40,
                     "style": ("per_column", None, kind.name.lower())}
@@ -186,7 +193,7 @@ def _gemm_case(row: Mapping[str, Any], dtype: str) -> Case:
     build = epilogue_with_z if outputs == 2 else gemm_epilogue
     epilogue = build(dtype, (bias and dtype, c and dtype), alpha, beta, act, 0.01)
     attrs = {"trans_a": row["trans_a"], "trans_b": row["trans_b"], "alpha": alpha, "beta": beta,
-             "act": act, "leaky_slope": 0.01, "epilogue": epilogue}
+             "act": act, "leaky_slope": 0.01, "epilogue": epilogue, "f32": row.get("f32", "ieee")}
     return _case(f"{dtype}-{_label(row)}", "GEMM_BIAS_ACT", [a, b, bias, c], y, attrs,
                  terms=max(k, 1))
 

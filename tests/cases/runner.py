@@ -27,6 +27,7 @@ POISON = 0xFF  # NaN in every float type, so that an element left unwritten is s
 _ROUNDING = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8, "f64": 2.0**-53}
 # Epilogues of 16-bit products use an erf with an absolute error of 3.3e-5.
 _EPILOGUE_SLACK = 4e-5
+_TF32_SLACK = 2.0**-9
 _TINY = {"f32": 1e-37, "f16": 2.0**-24, "bf16": 1e-37, "f64": 1e-300}
 
 
@@ -146,7 +147,6 @@ def compare(case: Case, placed: Sequence[Placed | None], before: Array, after: A
         AssertionError: says which element, or which byte.
     """
     n_in = len(case.problem.inputs)
-    is_gemm = case.problem.op_type == "GEMM_BIAS_ACT"
     inputs = [p.view(before) if p else None for p in placed[:n_in]]
     expected = reference(case.problem, inputs)
     rest = after.copy()
@@ -154,7 +154,7 @@ def compare(case: Case, placed: Sequence[Placed | None], before: Array, after: A
         assert spot is not None
         dtype = spot.operand.spec.dtype
         check_values(f"{case.name} output {index}", dtype, spot.view(after), wanted, case.terms,
-                     _EPILOGUE_SLACK if is_gemm and dtype in ("f16", "bf16") else 0.0)
+                     slack_of(case.problem, dtype))
         spot.view(rest)[...] = spot.view(before)
     rest[scratch[0]:scratch[1] - GUARD] = before[scratch[0]:scratch[1] - GUARD]
     changed = np.flatnonzero(rest != before)
@@ -170,6 +170,15 @@ def _where(problem: Problem, placed: Sequence[Placed | None], byte: int,
             return (f"{problem.op_type} wrote outside of its outputs: slot {slot}, byte "
                     f"{byte - spot.start} of {spot.nbytes}")
     return f"{problem.op_type} wrote outside of its outputs and workspace: byte {byte}"
+
+
+def slack_of(problem: Problem, dtype: str) -> float:
+    """Return the error of a problem's own arithmetic, as a share of the largest output."""
+    if problem.op_type != "GEMM_BIAS_ACT":
+        return 0.0
+    if problem.attr_map.get("f32") == "tf32":
+        return _TF32_SLACK
+    return _EPILOGUE_SLACK if dtype in ("f16", "bf16") else 0.0
 
 
 def check_values(name: str, dtype: str, found: Array, wanted: Array, terms: int = 1,

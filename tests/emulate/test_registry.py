@@ -26,7 +26,7 @@ from ge2.runtime.emulate.problems import emulated_profile, reach
 from ge2.runtime.problem_reference import reference
 
 from ..cases.problems import Case, cases_for
-from ..cases.runner import check_values, random_values
+from ..cases.runner import check_values, random_values, slack_of
 
 KERNELS = [k.name for k in registry.all_kernels() if cases_for(k.op_type)]
 MOST_WORK = 3_000_000  # multiply-adds or elements of one case
@@ -102,7 +102,12 @@ def run_case(variant: Variant, case: Case, device: DeviceProfile) -> None:
         if cheap:
             close = np.abs(y.astype(np.float64) - wanted) < 2e-4
             y = np.where(close, wanted.astype(y.dtype), y)
-        check_values(f"{case.name} output {index}", spec.dtype, y, wanted, case.terms)
+        check_values(f"{case.name} output {index}", spec.dtype, y, wanted, case.terms,
+                     _slack(case, spec.dtype))
+
+
+def _slack(case: Case, dtype: str) -> float:
+    return slack_of(case.problem, dtype) if dtype == "f32" else 0.0
 
 
 def run_all(kernel: KernelInfo, runs: Sequence[tuple[Variant, Case]]) -> None:

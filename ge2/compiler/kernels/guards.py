@@ -164,6 +164,13 @@ def gemm_wgmma(problem: Problem, variant: Variant, device: DeviceProfile) -> str
     return wgmma_refusal(variant, gemm_call(problem))
 
 
+def gemm_wgmma_f32(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Only where the problem asks for f32 products of this kind."""
+    from ...launch.gemm_wgmma_f32 import wgmma_f32_refusal
+
+    return wgmma_f32_refusal(problem, variant)
+
+
 CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "conv2d_size": refuse_conv,
     "conv2d_lines": refuse_lines,
@@ -178,5 +185,6 @@ CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "gemm_skinny": gemm_skinny,
     "gemm_tensor_core": gemm_tensor_core,
     "gemm_wgmma": gemm_wgmma,
+    "gemm_wgmma_f32": gemm_wgmma_f32,
     "transpose_tiled": transpose_tiled,
 }

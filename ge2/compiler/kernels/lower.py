@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from ... import config
 from ...contract import DTYPES
 from ...errors import StrideMismatch, Unsupported
 from ...problem import Problem, TensorSpec
@@ -129,6 +130,10 @@ def _gemm(op: str, attrs: dict[str, Any], inputs: Specs,
     rest += [None] * (2 - len(rest))
     dtypes = [None if s is None else s.dtype for s in rest[:2]]
     attrs["epilogue"] = epilogue_of(y.dtype, dtypes, attrs)
+    if a.dtype != "f32" or y.dtype != "f32":
+        attrs["f32"] = "ieee"
+    elif attrs["f32"] == "default":
+        attrs["f32"] = config.get("GE2_F32")
     return _problem("GEMM_BIAS_ACT", [a, b, *rest], outputs, attrs)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...contract import ActKind, AttrSpec
+from ...contract import F32_MODES, ActKind, AttrSpec
 from ...errors import GraphError, ShapeMismatch
 from ..ir.dim import Extent
 from ..ir.nodes import TensorType
@@ -125,6 +125,8 @@ GEMM_ATTRS = (
     AttrSpec("epilogue", "expr", None, doc="replaces the sum and act: input 0 is the sum of "
              "products, 1 bias, 2 C, 3.. extras; scalars 0 and 1 are alpha and beta; one or two "
              "outputs"),
+    AttrSpec("f32", "str", "default", ("default", *F32_MODES),
+             doc="how products of f32 are computed; default: as GE2_F32 says"),
 )
 
 OPDEFS = (

@@ -10,7 +10,7 @@ from ...launch.record import TensorMapSpec
 
 _MAGIC = 0x47453254
 _LAYOUT = np.dtype([
-    ("magic", "u4"), ("rank", "u1"), ("itemsize", "u1"), ("swizzle_log2", "u1"), ("pad", "u1"),
+    ("magic", "u4"), ("rank", "u1"), ("itemsize", "u1"), ("swizzle_log2", "u1"), ("tf32", "u1"),
     ("address", "u8"), ("strides", "u8", 4), ("dims", "u4", 5), ("box", "u4", 5), ("check", "u4"),
 ])
 SWIZZLES = {0: 0, 32: 5, 64: 6, 128: 7}
@@ -26,12 +26,14 @@ def encode_tensor_map(spec: TensorMapSpec, address: int) -> bytes:
     Raises:
         Invalid: what the driver's encoder would refuse: alignment, strides, box.
     """
-    info = DTYPES[spec.dtype]
+    rounds = spec.dtype == "tf32"
+    info = DTYPES["f32" if rounds else spec.dtype]
     _check(spec, address, info.itemsize)
     block = np.zeros((), _LAYOUT)
     rank = len(spec.dims)
     block["magic"], block["rank"], block["itemsize"] = _MAGIC, rank, info.itemsize
     block["swizzle_log2"] = SWIZZLES[spec.swizzle]
+    block["tf32"] = rounds
     block["address"] = address
     block["strides"][: rank - 1] = spec.strides
     block["dims"][:rank] = spec.dims

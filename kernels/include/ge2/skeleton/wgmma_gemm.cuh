@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ge2/gemm/operand.cuh>
+#include <ge2/gemm/operand_planes.cuh>
 #include <ge2/gemm/store_box.cuh>
 #include <ge2/gemm/wgmma_tile.cuh>
 #include <ge2/ptx/barrier.cuh>
@@ -34,7 +35,9 @@ struct WgmmaWork {
 //   Args               map_a, map_b, map_y[OUTPUTS], m, n, k, batches, a_varies, b_varies
 //   Epilogue           (args, batch): at<OUTPUT>(acc0, acc1, row, column) -> Pair
 //                      prefetch(args, work, rows, columns, lane)
-//   mend(args, work, sums, row, column)  what sums of planes need more, see MENDS
+//   with PLANES == 3, Args also has the f32 operands a and b, and flags: of which 64 by 64 elements
+//                      of a, then of b, have an infinity or NaN (row: flags of 64 rows of a matrix,
+//                      column: where those of b begin, batch[0], batch[1]: flags of a matrix)
 template <typename Plan>
 struct WgmmaGemm {
     using Args = typename Plan::Args;
@@ -181,6 +184,39 @@ struct WgmmaGemm {
         }
     }
 
+    // Planes leave out what is not finite. Where a warp's operands have such elements, each sum is
+    // computed again in plain f32, and taken where that is not finite either.
+    static void mend(Sums& sums, const Args& args, const WgmmaWork& work, int lane) {
+        const int depth = static_cast<int>(args.flags.row);
+        const int matrix_a = work.batch * static_cast<int>(args.a_varies);
+        const int matrix_b = work.batch * static_cast<int>(args.b_varies);
+        const unsigned* flags = static_cast<const unsigned*>(args.flags.pointer);
+        const unsigned* flags_a = flags + matrix_a * args.flags.batch[0];
+        const unsigned* flags_b =
+            flags + args.flags.column + matrix_b * args.flags.batch[1] + work.column / 64 * depth;
+        const int columns = lesser(BN, static_cast<int>(args.n) - work.column);
+        const bool in_b = any_flag(flags_b, (columns + 63) / 64 * depth, lane);
+        const float* a = static_cast<const float*>(args.a.pointer) + work.batch * args.a.batch[2];
+        const float* b = static_cast<const float*>(args.b.pointer) + work.batch * args.b.batch[2];
+#pragma unroll
+        for (int i = 0; i < STEPS_M; ++i) {
+            const int row0 = work.row + i * 64;
+            if (row0 >= args.m) continue;
+            if (!any_flag(flags_a + row0 / 64 * depth, depth, lane) && !in_b) continue;
+#pragma unroll 1
+            for (int j = 0; j < BN / 2; ++j) {
+                const int row = row0 + lane / 4 + j / 2 % 2 * 8;
+                const int column = work.column + j / 4 * 8 + lane % 4 * 2 + j % 2;
+                if (row >= args.m || column >= args.n) continue;
+                const float sum = plain_dot(a + row * args.a.row, b + column * args.b.row,
+                                            args.a.column, args.b.column, args.k);
+                if (is_finite(sum)) continue;
+#pragma unroll
+                for (int s = 0; s < BN / 2; ++s) sums[i][s] = s == j ? sum : sums[i][s];
+            }
+        }
+    }
+
     // Writes a warp's 16 rows of one step: a box at a time through a store buffer, which the copy
     // engine empties while the next is filled. The engine also clips what lies outside of Y.
     template <int OUTPUT>
@@ -258,6 +294,7 @@ struct WgmmaGemm {
             }
             if constexpr (Plan::PLANES == 1) finish(ring, shared, lane);
             if constexpr (PINGPONG) ring.skip(steps);
+            if constexpr (Plan::PLANES > 1) mend(sums, args, work, lane);
             const typename Plan::Epilogue epilogue(args, work.batch);
 #pragma unroll
             for (int i = 0; i < STEPS_M; ++i) {

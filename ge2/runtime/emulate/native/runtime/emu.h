@@ -131,6 +131,7 @@ struct BulkOp {  // bulk or tensor load: global -> shared, completes on an mbarr
   std::vector<Span> spans;
   u32 smem = 0, bytes = 0;
   u32 pc = 0;
+  bool tf32 = false;  // f32 elements are rounded to tf32
 };
 
 struct WgmmaOp;

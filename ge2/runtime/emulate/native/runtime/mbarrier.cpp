@@ -31,6 +31,16 @@ void try_complete(MBarrier& bar) {
   bar.waiting.clear();
 }
 
+// To the nearest of 10 mantissa bits, ties away from zero; infinities and NaN stay.
+void round_to_tf32(u8* to, u32 bytes) {
+  for (u32 i = 0; i < bytes; i += 4) {
+    u32 bits;
+    std::memcpy(&bits, to + i, 4);
+    if ((bits & 0x7f800000u) != 0x7f800000u) bits = (bits + 0x1000u) & ~0x1fffu;
+    std::memcpy(to + i, &bits, 4);
+  }
+}
+
 void land_all(MBarrier& bar) {
   while (!bar.ops.empty()) {
     const std::shared_ptr<BulkOp> op = bar.ops.front();
@@ -41,6 +51,7 @@ void land_all(MBarrier& bar) {
       u8* to = shared_pointer(s.smem);
       if (s.global) std::memcpy(to, s.global, s.bytes);
       else std::memset(to, 0, s.bytes);
+      if (op->tf32) round_to_tf32(to, s.bytes);
     }
     Region& r = L->blocks[op->smem / kSharedWindow].shared;
     land_write(r, shared_offset(op->smem), op->bytes, epoch, op->pc, true);

@@ -10,7 +10,7 @@ namespace {
 // What encode_tensor_map packs (ge2/runtime/emulate/tensor_map.py); 128 bytes.
 struct TensorMap {
   u32 magic;
-  u8 rank, itemsize, swizzle_log2, pad;  // swizzle span as a power of two, 0 = none
+  u8 rank, itemsize, swizzle_log2, tf32;  // swizzle span as a power of two, 0 = none
   u64 address;
   u64 strides[4];  // bytes, of dims 1..4
   u32 dims[5];
@@ -109,6 +109,7 @@ extern "C" void ge2emu_tma_load(u32 smem, const void* p, const int* at, u32 rank
     op->smem = smem % kSharedWindow + b * kSharedWindow;
     op->bytes = box_bytes(m);
     op->spans = box_spans(m, at, op->smem);
+    op->tf32 = m.tf32;
     issue_load(std::move(op), bar % kSharedWindow + b * kSharedWindow, pc);
   }
 }

@@ -8,6 +8,8 @@
 
 namespace emu {
 
+constexpr u32 kTf32 = 2;  // types: 0 f16, 1 bf16
+
 struct Operand {
   u32 start, leading, stride, rows;
   bool transposed;  // the tile's rows run along M or N
@@ -79,6 +81,16 @@ void unmark(const Operand& o) {
 
 std::vector<float> load_operand(const Operand& o, u32 type) {
   std::vector<float> out(o.rows * 16);
+  if (type == kTf32) {  // 8 of k; the lowest 13 bits are not looked at
+    for (u32 row = 0; row < o.rows; ++row)
+      for (u32 k = 0; k < 8; ++k) {
+        u32 bits;
+        std::memcpy(&bits, shared_pointer(element_address(o, row, 2 * k)), 4);
+        bits &= ~0x1fffu;
+        std::memcpy(&out[row * 16 + k], &bits, 4);
+      }
+    return out;
+  }
   for (u32 row = 0; row < o.rows; ++row)
     for (u32 k = 0; k < 16; ++k) {
       u16 bits;
