@@ -16,14 +16,15 @@ from .run import model_options, open_model, parse_symbols
 @click.option("--graph", "graphs", is_flag=True, help="Show the graph after each pass.")
 @report_options
 def explain(path: str, symbols: tuple[str, ...], device: int | None, backend: str | None,
-            tuning: str | None, arch: str | None, graphs: bool, json_target: str | None,
-            quiet: bool, verbose: bool) -> int:
+            memory_budget: int | None, tuning: str | None, arch: str | None, graphs: bool,
+            json_target: str | None, quiet: bool, verbose: bool) -> int:
     """Show what the compiler does with MODEL; -v lists every candidate with score or refusal.
 
     Exit code 5 when a node has no kernel.
     """
     report = Report(json_target, quiet=quiet, verbose=verbose)
-    model = open_model(path, "cpu" if arch else backend, device, report, tuning)
+    model = open_model(path, "cpu" if arch else backend, device, report, tuning,
+                       memory_budget)
     result = model.explain(arch=arch, symbols=parse_symbols(symbols, model.symbols))
     report.line(result.text(graphs=graphs, candidates=verbose))
     report.data = result.as_dict()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import click
 
@@ -29,6 +29,23 @@ class Feeds:
     symbols: Mapping[str, int] = field(default_factory=dict)
 
 
+class Bytes(click.ParamType[int]):
+    """A number of bytes, such as 4096, 64M or 2G."""
+
+    name = "bytes"
+    _UNITS: ClassVar = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number."""
+        if isinstance(value, int):
+            return value
+        text = str(value).strip().upper().removesuffix("IB").removesuffix("B")
+        number = text.rstrip("KMG")
+        if not number.isdecimal() or len(number) > 15 or text[len(number):] not in self._UNITS:
+            self.fail(f"{value!r} is not a number of bytes such as 4096, 64M or 2G", param, ctx)
+        return int(number) * self._UNITS[text[len(number):]]
+
+
 def model_options(function: _Function) -> _Function:
     """Add the options that choose backend, device and named dimensions."""
     for option in (
@@ -36,6 +53,9 @@ def model_options(function: _Function) -> _Function:
                      help="Value of a named dimension for random inputs; may be repeated."),
         click.option("--device", type=click.IntRange(min=0), metavar="N",
                      help="CUDA device index (default GE2_DEVICE, else 0)."),
+        click.option("--memory-budget", type=Bytes(), metavar="BYTES",
+                     help="Compute cheap intermediates again instead of keeping them, until they "
+                     "take at most BYTES; suffixes K, M, G are powers of 1024."),
         click.option("--tuning", type=click.Choice(["on", "off", "pinned"]),
                      help="Kernels by evidence (on), by the rules alone (off), or those of the "
                      "lock file beside the model (pinned). Default GE2_TUNE, else on."),
@@ -78,7 +98,8 @@ def model_options(function: _Function) -> _Function:
               help="Name the first node that departs from the float64 reference.")
 @report_options
 def run(path: str, symbols: tuple[str, ...], device: int | None, backend: str | None,
-        tuning: str | None, inputs: tuple[str, ...], output: str | None, seed: int, check: bool,
+        memory_budget: int | None, tuning: str | None, inputs: tuple[str, ...],
+        output: str | None, seed: int, check: bool,
         atol: float | None, rtol: float | None, bench: bool, min_time: float, min_samples: int,
         max_noise: float, timeout: float, profile: bool, trace: str | None, memory: bool,
         bisect: bool, json_target: str | None, quiet: bool, verbose: bool) -> int:
@@ -93,7 +114,9 @@ def run(path: str, symbols: tuple[str, ...], device: int | None, backend: str | 
     ge2 run model.json --sym batch=32 --check --bench
     """
     report = Report(json_target, quiet=quiet, verbose=verbose)
-    model = open_model(path, backend, device, report, tuning)
+    model = open_model(path, backend, device, report, tuning, memory_budget)
+    if memory_budget is not None and model.backend == "cpu":
+        report.message("ge2: the cpu backend has no arena: --memory-budget is not used")
     feeds = gather_feeds(model, inputs, parse_symbols(symbols, model.symbols), seed)
     report.message(f"inputs: {feeds.source}")
     start = time.perf_counter()
@@ -141,7 +164,7 @@ def _profile(model: Model, feeds: Feeds, shown: bool, trace: str | None, report:
 
 
 def open_model(path: str, backend: str | None, device: int | None, report: Report,
-               tuning: str | None = None) -> Model:
+               tuning: str | None = None, memory_budget: int | None = None) -> Model:
     """Load a model for a backend and say why, where the backend is not the obvious one."""
     from ..model import load
     from ..model.backend import INSTALL_LINE, choose_backend, cuda_device_count, has_cupy
@@ -161,6 +184,7 @@ def open_model(path: str, backend: str | None, device: int | None, report: Repor
     model = load(Path(path), backend=choice.name, device=device, tuning=tuning)
     for note in model.notes:
         report.message(f"note: {note}")
+    model.memory_budget = memory_budget
     return model
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..contract import DTYPES
+from ..errors import OutOfMemory
 from ..evidence.device import DeviceProfile
 from ..problem import TensorSpec
 from . import opdefs
@@ -40,6 +41,19 @@ class BudgetedPlan:
     def fits(self) -> bool:
         """Whether the arena is within the budget."""
         return self.plan.arena_bytes <= self.budget
+
+    def checked(self) -> Plan:
+        """Return the plan.
+
+        Raises:
+            OutOfMemory: no plan was found within the budget.
+        """
+        if not self.fits:
+            raise OutOfMemory(
+                "intermediates do not fit the memory budget", argument="memory_budget",
+                found=f"{self.plan.arena_bytes} bytes", wanted=f"at most {self.budget}",
+                hint=f"Without recomputation they take {self.bytes_before} bytes")
+        return self.plan
 
     @property
     def saved_bytes(self) -> int:

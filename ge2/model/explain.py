@@ -7,10 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..compiler.concrete import concretize
+from ..compiler.finish import finish_graph
 from ..compiler.ir.nodes import Graph
 from ..compiler.ir.text import format_graph
 from ..compiler.kernels import selector
 from ..compiler.kernels.selector import Basis, CandidateReport, Chooser
+from ..compiler.memory_budget import BudgetedPlan, plan_within
 from ..compiler.passes.pass_manager import run_passes
 from ..compiler.passes.pipeline import PASSES
 from ..compiler.plan import Plan, make_plan
@@ -47,6 +49,7 @@ class Explanation:
         passes: in order, with the graph after each.
         plan: the plan, or None where a node has no kernel.
         problem: why there is no plan; "" when there is one.
+        budgeted: what a memory budget made of the plan; None without one.
         launches_before: kernel launches without the passes; None where those nodes have no kernels.
         tuning: "on", "off" or "pinned". evidence: digest of what choices could come from.
     """
@@ -60,6 +63,7 @@ class Explanation:
     launches_before: int | None
     tuning: str = "on"
     evidence: str = ""
+    budgeted: BudgetedPlan | None = None
 
     @property
     def launches(self) -> int | None:
@@ -99,6 +103,7 @@ class Explanation:
             "tuning": self.tuning, "evidence": self.evidence,
             "arena_bytes": plan.arena_bytes if plan else None,
             "live_bound": plan.live_bound if plan else None,
+            "memory_budget": _budget_dict(self.budgeted),
             "steps": [self._row_dict(row) for row in plan.explain()] if plan else [],
         }
 
@@ -110,7 +115,8 @@ class Explanation:
                  f"memory:   arena {self.plan.arena_bytes} bytes (at least "
                  f"{self.plan.live_bound} are live at once)",
                  f"tuning:   {self.tuning}" + (f", evidence {self.evidence}" if self.evidence
-                                               else ", no evidence"), "",
+                                               else ", no evidence"),
+                 *_budget_lines(self.budgeted), "",
                  "kernels (' marks a tensor that is strided or broadcast)"]
         for row in self.plan.explain():
             kernel = row["kernel"] or "nothing to do"
@@ -148,10 +154,14 @@ def explain(model: Model, *, arch: str | None, symbols: dict[str, int]) -> Expla
                               trace.seconds, result.graph))
         graph = result.graph
     plan, problem = _plan(graph, values, device, model.chooser)
+    budgeted = None
+    if plan is not None and model.memory_budget is not None:
+        budgeted = plan_within(plan.graph, device, model.memory_budget, choose=model.chooser)
+        plan = budgeted.plan
     before, _ = _plan(model.graph, values, device, selector.select)
     return Explanation(model.graph.name, device, values, tuple(steps), plan, problem,
                        None if before is None else len(before.records), model.chooser.mode,
-                       model.chooser.digest)
+                       model.chooser.digest, budgeted)
 
 
 def describe(problem: Problem) -> str:
@@ -166,6 +176,27 @@ def describe(problem: Problem) -> str:
     return f"{problem.op_type}: {', '.join(inputs)} -> {', '.join(outputs)}"
 
 
+def _budget_lines(budgeted: BudgetedPlan | None) -> list[str]:
+    """Return what recomputation saves and costs."""
+    if budgeted is None:
+        return []
+    verdict = "met" if budgeted.fits else "NOT met"
+    lines = [f"budget:   {budgeted.budget} bytes, {verdict}: {budgeted.saved_bytes} bytes saved of "
+             f"{budgeted.bytes_before}, {budgeted.added_us:.1f} us added (estimated)"]
+    return lines + [
+        f"          {step.value} is computed again before {step.before}: "
+        f"{step.nodes} node{'s' if step.nodes > 1 else ''}, {step.saved_bytes} bytes less where "
+        f"most are live, {step.microseconds:.1f} us" for step in budgeted.recomputed]
+
+
+def _budget_dict(budgeted: BudgetedPlan | None) -> dict[str, Any] | None:
+    if budgeted is None:
+        return None
+    return {"budget": budgeted.budget, "met": budgeted.fits, "bytes_before": budgeted.bytes_before,
+            "saved_bytes": budgeted.saved_bytes, "added_us": budgeted.added_us,
+            "recomputed": [asdict(step) for step in budgeted.recomputed]}
+
+
 def _basis_lines(basis: Basis | None) -> list[str]:
     """Return what a choice rests on, where that is more than the rules."""
     if basis is None or not basis.note:
@@ -176,7 +207,7 @@ def _basis_lines(basis: Basis | None) -> list[str]:
 def _plan(graph: Graph, values: Mapping[str, int], device: DeviceProfile, choose: Chooser
           ) -> tuple[Plan | None, str]:
     try:
-        return make_plan(concretize(graph, values), device, choose=choose), ""
+        return make_plan(finish_graph(concretize(graph, values)), device, choose=choose), ""
     except Ge2Error as error:
         return None, "; ".join([str(error), *getattr(error, "__notes__", ())])
 

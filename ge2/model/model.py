@@ -38,6 +38,8 @@ class Model:
         state: current value of each state buffer; zeros before the first call.
         notes: what an import decided, for the user.
         tuning: "on", "off" or "pinned"; None takes GE2_TUNE. Set before the first call.
+        memory_budget: bytes that intermediates may take, None for no limit. Set before the first
+            call.
         path: the model file, None for a graph made in Python.
     """
 
@@ -55,6 +57,7 @@ class Model:
         self.state: dict[str, Any] = {}
         self.notes: tuple[str, ...] = ()
         self.tuning = tuning
+        self.memory_budget: int | None = None
         self.path = path
         self._chooser: TunedChooser | None = None
         self._optimized: Optimized | None = None
@@ -99,7 +102,8 @@ class Model:
             from ..runtime.executor import Executable
 
             self._executable = Executable(self.optimized.graph, backend=self.backend,
-                                          device=self.device, choose=self.chooser)
+                                          device=self.device, choose=self.chooser,
+                                          memory_budget=self.memory_budget)
         return self._executable
 
     @property

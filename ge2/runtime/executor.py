@@ -9,16 +9,19 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..compiler.concrete import bind_symbols, concretize
+from ..compiler.finish import finish_graph
 from ..compiler.ir.nodes import Graph, TensorType
 from ..compiler.kernels import registry
 from ..compiler.kernels.metadata import Variant
 from ..compiler.kernels.selector import Chooser
+from ..compiler.memory_budget import plan_within
 from ..compiler.plan import Plan, make_plan, problem_plan
 from ..errors import Invalid, near_matches
 from ..problem import Problem, TensorSpec
@@ -79,6 +82,8 @@ class Executable:
         backend: "cuda", "emulate" or "cpu"; None takes GE2_BACKEND or what the machine has.
         device: GPU index, or for tests a Device.
         arch: with "emulate", the architecture whose kernels are run.
+        memory_budget: bytes that the arena may take; cheap intermediates are computed again
+            instead of kept, until it does.
         choose: returns the kernel variant of each problem; default: by evidence, as GE2_TUNE says.
 
     Raises:
@@ -87,13 +92,15 @@ class Executable:
 
     def __init__(self, graph: Graph, backend: str | None = None,
                  device: int | Device | None = None, arch: str = "sm_90a",
-                 choose: Chooser | None = None) -> None:
+                 choose: Chooser | None = None, memory_budget: int | None = None) -> None:
         self.graph = graph
+        self.memory_budget = memory_budget
         self.backend = backend or default_backend()
         self._lock = threading.Lock()
         self._plans: OrderedDict[Any, BoundPlan] = OrderedDict()
         self._routes: dict[Any, Route] = {}
         self._constants: dict[str, Allocation] = {}
+        self._late_constants: dict[str, Allocation] = {}
         self._own_stream: int | None = None
         self._cpu: Any = None
         self.bound: BoundPlan | None = None
@@ -247,7 +254,8 @@ class Executable:
                 return bound
         shapes = {name: feeds[name].shape for name in self.graph.inputs}
         graph = concretize(self.graph, bind_symbols(self.graph, shapes))
-        plan = make_plan(graph, self.device.profile, feeds=feeds, choose=self.choose)
+        plan = self._make_plan(finish_graph(graph), feeds)
+        self._upload_late(plan.graph)
         bound = bind_plan(plan, self.device)
         with self._lock:
             self._plans[key] = bound
@@ -255,6 +263,24 @@ class Executable:
                 self._plans.popitem(last=False)
                 self._routes.clear()
         return bound
+
+    def _make_plan(self, graph: Graph, feeds: Mapping[str, TensorSpec]) -> Plan:
+        profile = self.device.profile
+        if self.memory_budget is None:
+            return make_plan(graph, profile, feeds=feeds, choose=self.choose)
+        return plan_within(graph, profile, self.memory_budget, feeds=feeds,
+                           choose=self.choose).checked()
+
+    def _upload_late(self, graph: Graph) -> None:
+        """Upload the constants that finishing a concrete graph added."""
+        for name, array in graph.constants.items():
+            if name in self.graph.constants or name in self._late_constants:
+                continue
+            dense = np.ascontiguousarray(array)
+            with self.device.active() if self.device.kind == "cuda" else nullcontext():
+                memory = self.device.allocate(dense.nbytes)
+                _upload(self.device, memory.address, dense)
+            self._late_constants[name] = memory
 
     def _upload_constants(self) -> None:
         if self._constants or not self.graph.constants:
@@ -305,14 +331,15 @@ class Executable:
             return bound.leases.acquire(stream)
         with driver.relaxed_capture():
             lease = make_lease(bound.plan, self.device, private=True)
-        keep_with_capture(stream, (lease, self._constants))
+        keep_with_capture(stream, (lease, self._constants, self._late_constants))
         return lease
 
     def _place_memory(self, call: _Call) -> None:
         lease = call.lease
         for index, root in enumerate(call.route.bound.plan.roots):
             if root.kind == "constant":
-                call.bases[index] = self._constants[root.name].address
+                memory = self._constants.get(root.name) or self._late_constants[root.name]
+                call.bases[index] = memory.address
             elif root.in_arena and lease.arena is not None:
                 call.bases[index] = lease.arena.address + root.offset
         for index, memory in lease.owned.items():

@@ -191,6 +191,22 @@ def test_good_variable(ge2: Any, monkeypatch: pytest.MonkeyPatch, name: str, val
     assert ge2("env").code == 0
 
 
+def test_explain_shows_what_a_memory_budget_saves_and_costs(ge2: Any) -> None:
+    args = ("explain", EXAMPLE, "--arch", "sm_90a", "--sym", "batch=64", "--json", "-")
+    free = ge2(*args).json
+    assert free["memory_budget"] is None
+    found = ge2(*args, "--memory-budget", "1K").json["memory_budget"]
+    assert found["budget"] == 1024 and found["bytes_before"] == free["arena_bytes"]
+    assert found["saved_bytes"] >= 0 and found["added_us"] >= 0
+    assert "bytes saved of" in ge2(*args[:-2], "--memory-budget", "1K").out
+
+
+def test_a_memory_budget_is_a_number_of_bytes(ge2: Any) -> None:
+    assert ge2("run", EXAMPLE, *CPU, "--memory-budget", "2GiB").code == 0
+    result = ge2("run", EXAMPLE, *CPU, "--memory-budget", "much")
+    assert result.code == 2 and "not a number of bytes" in result.err
+
+
 def test_misspelt_variable_is_a_warning(ge2: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GE2_CACHE_DRI", "x")
     result = ge2("env")
