@@ -331,7 +331,7 @@ class Executable:
             return bound.leases.acquire(stream)
         with driver.relaxed_capture():
             lease = make_lease(bound.plan, self.device, private=True)
-        keep_with_capture(stream, (lease, self._constants, self._late_constants))
+        keep_with_capture(stream, (lease, (self._constants, self._late_constants)))
         return lease
 
     def _place_memory(self, call: _Call) -> None:

@@ -45,7 +45,7 @@ def budgeted(text, budget):
 
 def test_an_idle_value_is_computed_again():
     made, done = budgeted(IDLE, 1)
-    assert [step.value for step in done][0] == "h"
+    assert done[0].value == "h"
     assert done[0].before == "y" and done[0].nodes == 1
     assert done[0].saved_bytes == 64 * 256 * 4
     assert done[0].microseconds > 0
