@@ -19,8 +19,7 @@ from typing import Any
 
 import click
 
-from ge2.compiler.kernels.cost import axes_of, predict
-from ge2.evidence.costmodel import CostModel, fit
+from ge2.evidence.costmodel import CostModel
 from ge2.evidence.exchange import read_file, write_file
 from ge2.evidence.keys import device_key, problem_key
 from ge2.evidence.record import Record
@@ -30,8 +29,8 @@ from ge2.tune.describe import Describer
 from ge2.tune.problems import Request, Task, tasks_for, unique
 from ge2.tune.runner import ReplayRunner
 from ge2.tune.search import Limits, Search
-from ge2.tune.session import Options, Session
-from ge2.tune.space import build_space
+from ge2.tune.session import Options, Session, corrections
+from ge2.tune.space import Space, build_space
 from ge2.tune.worker import Target
 
 OPERATORS = ("GEMM_BIAS_ACT", "ROW", "ELEMENTWISE", "CONV2D")
@@ -52,11 +51,11 @@ def exhaustive(tasks: Sequence[Task], store: Path, seconds: float) -> list[Any]:
     return session.run()
 
 
-def replayed(task: Task, records: Sequence[Record], device: Any, strategy: str, trials: int,
+def replayed(space: Space, records: Sequence[Record], device: Any, strategy: str, trials: int,
              seed: int) -> float:
     """Return the best known time over the time of a search's choice, on recorded evidence."""
     runner = ReplayRunner(records, device)
-    search = Search(build_space(task.problem, device), runner, Store(None),
+    search = Search(space, runner, Store(None),
                     Describer(device), strategy=strategy, seed=seed)
     outcome = search.run(Limits(trials))
     times = {r.variant: r.time_us for r in records if r.is_ok}
@@ -76,18 +75,25 @@ def quality(tasks: Sequence[Task], by_problem: dict[str, list[Record]], device: 
     for task in tasks:
         records = by_problem.get(problem_key(task.problem), [])
         times = {r.variant: r.time_us for r in records if r.is_ok}
+        others = [r for key, group in by_problem.items() if key != problem_key(task.problem)
+                  for r in group]
+        fitted = CostModel(device, corrections(others, device))
         space = build_space(task.problem, device)
         if not times or space.default.variant.id not in times:
             continue
         best = min(times.values())
         timed = [e for e in space.entries if e.variant.id in times]
         model = min(timed, key=lambda e: e.predicted_us)
+        again = build_space(task.problem, device, fitted)
+        learned = min((e for e in again.entries if e.variant.id in times),
+                      key=lambda e: e.predicted_us)
         row: dict[str, Any] = {
             "problem": task.label, "op": task.problem.op_type, "space": len(space.entries),
             "measured": len(times), "best_us": best,
             "best": min(times, key=lambda v: times[v]),
             "default": best / times[space.default.variant.id],
             "model": best / times[model.variant.id],
+            "learned": best / times[learned.variant.id],
             "wrong": [r.variant for r in records if r.state == "wrong"],
             "failed": [f"{r.variant}: {r.reason[:120]}" for r in records
                        if not r.is_ok and r.state != "wrong"]}
@@ -95,7 +101,7 @@ def quality(tasks: Sequence[Task], by_problem: dict[str, list[Record]], device: 
             for trials in (8, 16, 40):
                 seeds = 1 if strategy == "guided" else SEEDS
                 row[f"{strategy}{trials}"] = geomean([
-                    replayed(task, records, device, strategy, trials, s) for s in range(seeds)])
+                    replayed(space, records, device, strategy, trials, s) for s in range(seeds)])
         rows.append(row)
     return rows
 
@@ -103,22 +109,16 @@ def quality(tasks: Sequence[Task], by_problem: dict[str, list[Record]], device: 
 def model_error(tasks: Sequence[Task], by_problem: dict[str, list[Record]], device: Any
                 ) -> dict[str, float]:
     """Return the median relative error of predicted times, each problem left out of its fit."""
-    pairs: dict[str, list[Any]] = {}
-    for task in tasks:
-        for record in by_problem.get(problem_key(task.problem), []):
-            entry = next((e for e in build_space(task.problem, device).entries
-                          if e.variant.id == record.variant), None)
-            if record.is_ok and entry is not None:
-                pairs.setdefault(task.label, []).append((task, entry.variant, record.time_us))
     errors: dict[str, list[float]] = {}
-    for label, own in pairs.items():
-        others = [(axes_of(t.problem, v), us) for name, group in pairs.items() if name != label
-                  for t, v, us in group]
-        model = CostModel(device, fit(device, others))
-        for task, variant, us in own:
-            guess = predict(task.problem, variant, model).time_us
-            errors.setdefault(task.problem.op_type, []).append(abs(guess / us - 1))
-    return {op: statistics.median(e) for op, e in errors.items()}
+    for task in tasks:
+        key = problem_key(task.problem)
+        others = [r for other, group in by_problem.items() if other != key for r in group]
+        space = build_space(task.problem, device, CostModel(device, corrections(others, device)))
+        times = {r.variant: r.time_us for r in by_problem.get(key, []) if r.is_ok}
+        errors.setdefault(task.problem.op_type, []).extend(
+            abs(e.predicted_us / times[e.variant.id] - 1)
+            for e in space.entries if e.variant.id in times)
+    return {op: statistics.median(e) for op, e in errors.items() if e}
 
 
 def fresh_searches(tasks: Sequence[Task], seconds: float) -> list[dict[str, Any]]:
@@ -185,7 +185,8 @@ def main(out: Path, seconds: float, fresh: float, evidence: tuple[Path, ...], mo
 
 def report(rows: Sequence[dict[str, Any]], errors: dict[str, float]) -> None:
     """Print shares of the best time."""
-    columns = ["default", "model", "guided8", "guided16", "guided40", "random16", "evolutionary16"]
+    columns = ["default", "model", "learned", "guided8", "guided16", "guided40", "random16",
+               "evolutionary16"]
     click.echo(f"{'problem':34} {'space':>5} {'best us':>9} " + " ".join(
         f"{c[-9:]:>9}" for c in columns) + "  best")
     for row in rows:

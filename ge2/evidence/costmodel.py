@@ -102,14 +102,16 @@ class CostModel:
         return Prediction(raw * correction.factor, correction.scatter)
 
 
-def fit(device: DeviceProfile, measured: Iterable[tuple[CostAxes, float]]
-        ) -> dict[str, Correction]:
-    """Return corrections from (axes, measured microseconds) pairs."""
+def fit(measured: Iterable[tuple[str, float, float]]) -> dict[str, Correction]:
+    """Return corrections by kernel name.
+
+    Args:
+        measured: (kernel, uncorrected microseconds, measured microseconds).
+    """
     ratios: dict[str, list[float]] = {}
-    for axes, time_us in measured:
-        if time_us > 0:
-            ratios.setdefault(axes.kernel, []).append(
-                math.log(time_us / raw_time(axes, device)))
+    for kernel, raw_us, time_us in measured:
+        if raw_us > 0 and time_us > 0:
+            ratios.setdefault(kernel, []).append(math.log(time_us / raw_us))
     return {kernel: _correction(logs) for kernel, logs in ratios.items()}
 
 

@@ -28,6 +28,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         spread: interquartile range over median. n: samples. samples: microseconds each.
         cold: whether operands came from memory (else from L2).
         other_us: median with the caches in the other state; 0 where not measured.
+        predicted_us: of the uncorrected cost model; time_us over it corrects later ones.
         gbps, tflops, roofline: rates, and the device's least time over the measured one.
         registers, smem, spills, occupancy: of the kernel that takes longest to describe: the first.
         max_abs, ulp: error against float64; ulp in units of the output dtype at its scale.
@@ -52,6 +53,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     samples: tuple[float, ...] = ()
     cold: bool = True
     other_us: float = 0.0
+    predicted_us: float = 0.0
     gbps: float = 0.0
     tflops: float = 0.0
     roofline: float = 0.0

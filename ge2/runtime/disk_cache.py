@@ -150,6 +150,21 @@ class DiskCache:
         _touch(folder / META)
         return Entry(meta, code, folder / CUBIN)
 
+    def find(self, text: str, arch: str) -> Entry | None:
+        """Return an entry of a source, whatever compiler made it (reads every meta.json).
+
+        For machines without a compiler: what another one compiled there can run here.
+        """
+        wanted = sha256(text)
+        for folder in self.root.glob("??/*") if self.root else ():
+            try:
+                found = msgspec.json.decode((folder / META).read_bytes(), type=Meta)
+            except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+                continue
+            if (found.source_sha256, found.arch, found.api) == (wanted, arch, GE2_API_VERSION):
+                return self.get(found.key)
+        return None
+
     def put(self, key: str, text: str, code: bytes, meta: Meta) -> Entry:
         """Store an entry and return it; in memory only where the disk does not take it."""
         folder = self.folder(key)

@@ -19,7 +19,13 @@ from typing import Any
 from .. import config, log, paths
 from ..compiler.kernels import source as sources_of
 from ..contract import GE2_API_VERSION
-from ..errors import ApiVersionMismatch, CompileFailed, Invalid, LaunchFailed
+from ..errors import (
+    ApiVersionMismatch,
+    CompileFailed,
+    EnvironmentUnusable,
+    Invalid,
+    LaunchFailed,
+)
 from ..launch.record import KernelSource
 from . import compile_worker, disk_cache, elf, nvrtc
 from .compile_worker import Request, Result
@@ -141,7 +147,10 @@ def _release(mine: Sequence[KernelSource], arch: str,
 def _compile_batch(mine: Sequence[KernelSource], arch: str,
                    seconds: float | None) -> list[Compiled | Exception]:
     cache = disk_cache.default_cache()
-    requests = _requests(mine, arch, cache)
+    try:
+        requests = _requests(mine, arch, cache)
+    except EnvironmentUnusable as error:
+        return [_without_compiler(source, arch, cache, error) for source in mine]
     results: list[Result | None] = [_from_cache(request, cache) for request in requests]
     missing = [i for i, result in enumerate(results) if result is None]
     for i in missing:
@@ -151,6 +160,17 @@ def _compile_batch(mine: Sequence[KernelSource], arch: str,
         results[i] = result
     return [_finish(source, request, result)
             for source, request, result in zip(mine, requests, results, strict=True)]
+
+
+def _without_compiler(source: KernelSource, arch: str, cache: disk_cache.DiskCache,
+                      why: EnvironmentUnusable) -> Compiled | Exception:
+    """Return what another machine compiled of a source, where the cache holds it."""
+    entry = cache.find(sources_of.render(source), arch)
+    if entry is not None and entry.path is not None:
+        return Compiled(entry.path, entry.meta, from_cache=True)
+    return EnvironmentUnusable(
+        str(why), hint=f"{_log_name(source)} is not in the cache either: ge2 cache import takes "
+                       "kernels that another machine compiled")
 
 
 def _requests(mine: Sequence[KernelSource], arch: str,

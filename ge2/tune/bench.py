@@ -164,10 +164,10 @@ class Bench:
         l2 = self.device.profile.l2_bytes
         cold = self.is_cold() if cold is None else cold
         with self.device.active():
-            self._grow(now, self.sets_needed() if cold else 1)
+            cold = cold and self._grow(now, self.sets_needed())
             candidates = {}
             for variant in variants:
-                units = self._units_of(now, variant)
+                units = self._units_of(now, variant)[: None if cold else 1]
                 launches = [_in_order(group) for group in units]
                 candidates[variant.id] = Candidate(launches, max(now.nbytes, 1))
             if self._timer is not None:
@@ -271,11 +271,17 @@ class Bench:
             unit.args.patch(addresses, scratch.workspace, scratch.semaphores)
         return [_Held(unit, scratch) for unit in units]
 
-    def _grow(self, now: _Loaded, count: int) -> None:
-        while len(now.sets) < count:
-            now.sets.append([None if t is None else duplicate(self.device, t)
-                             for t in now.sets[0]])
+    def _grow(self, now: _Loaded, count: int) -> bool:
+        """Make buffer sets; where memory ends before, return False: then times are hot."""
+        try:
+            while len(now.sets) < count:
+                now.sets.append([None if t is None else duplicate(self.device, t)
+                                 for t in now.sets[0]])
+        except OutOfMemory:
+            del now.sets[1:]
+            now.units.clear()
         self.device.synchronize(0)
+        return len(now.sets) >= count
 
     def _alive(self) -> bool:
         try:

@@ -6,10 +6,12 @@ import time
 from typing import Any
 
 from .. import __version__, launch_table
+from ..compiler.kernels.cost import axes_of
 from ..compiler.kernels.metadata import Variant
 from ..compiler.kernels.work import bytes_of, flops_of, least_seconds
 from ..errors import Ge2Error
 from ..evidence import versions
+from ..evidence.costmodel import raw_time
 from ..evidence.device import DeviceProfile
 from ..evidence.keys import device_key, problem_key, shape_text
 from ..evidence.measure import Timing
@@ -61,6 +63,7 @@ class Describer:
         rates: dict[str, Any] = {}
         if timing:
             rates = {"time_us": timing.median, "spread": timing.spread, "n": timing.n,
+                     "predicted_us": raw_time(axes_of(problem, variant), self.device),
                      "samples": tuple(round(s, 4) for s in timing.samples), "cold": timing.cold,
                      "gbps": bytes_of(problem) / seconds / 1e9,
                      "tflops": flops_of(problem) / seconds / 1e12,

@@ -294,8 +294,19 @@ class Search:
         if not timings:
             return
         winner, gained = choose(timings, incumbent)
+        self._add_other_state(sorted({winner, incumbent}), timings)
         self._decide(winner, timings[winner].median, timings[incumbent].median, gained,
                      timings[winner].cold)
+
+    def _add_other_state(self, indices: Sequence[int], timings: dict[int, Timing]) -> None:
+        """Record also how long the chosen ones take with the caches in the other state."""
+        checked = {i: self._describe.checked(self._records[i]) for i in indices}
+        cold = timings[indices[0]].cold
+        if not cold:
+            return  # too many buffer sets would be needed
+        for index, timing in self._measure(indices, SCOUT_ROUNDS, checked, cold=False).items():
+            self._keep(index, msgspec.structs.replace(
+                self._records[index], other_us=timing.median))
 
     def _incumbent(self, good: dict[int, Record]) -> int:
         """Return what would run without this search: the last decision, else the default."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..compiler.kernels.cost import axes_of
 from ..compiler.kernels.metadata import Variant
 from ..errors import Ge2Error, NoKernelError
-from ..evidence.costmodel import CostModel, fit
+from ..evidence.costmodel import Correction, CostModel, fit
 from ..evidence.device import DeviceProfile
 from ..evidence.exchange import shipped
 from ..evidence.keys import device_key, problem_key
@@ -245,6 +244,7 @@ class Evidence:
         self._records = [*store.records(), *(i for i in shipped() if isinstance(i, Record))]
         self._decisions = [*store.decisions(),
                            *(i for i in shipped() if isinstance(i, Decision))]
+        self.model = CostModel(device, corrections(self._records, device))
 
     def space(self, problem: Problem, *, strict: bool = False) -> Space:
         """Return the problem's candidates, ordered by what is known of this kind of device.
@@ -253,15 +253,14 @@ class Evidence:
         """
         key = problem_key(problem)
         hints = [d.variant for d in self._decisions if d.problem == key]
-        plain = build_space(problem, self.device, strict=strict)
-        known = {(r.variant): r for r in self._records
-                 if r.problem == key and r.is_ok and r.device == device_key(self.device)}
-        if not known:
-            return build_space(problem, self.device, strict=strict, hints=hints)
-        pairs = [(axes_of(problem, e.variant), known[e.variant.id].time_us)
-                 for e in plain.entries if e.variant.id in known]
-        model = CostModel(self.device, fit(self.device, pairs))
-        return build_space(problem, self.device, model, strict=strict, hints=hints)
+        return build_space(problem, self.device, self.model, strict=strict, hints=hints)
+
+
+def corrections(records: Iterable[Record], device: DeviceProfile) -> dict[str, Correction]:
+    """Return what records of this kind of device say of the cost model, by kernel."""
+    key = device_key(device)
+    return fit((r.variant.partition("[")[0].rpartition("/")[2], r.predicted_us, r.time_us)
+               for r in records if r.is_ok and r.device == key)
 
 
 def summary(results: Sequence[Result]) -> dict[str, Any]:

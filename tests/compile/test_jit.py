@@ -371,3 +371,25 @@ def wait_for(condition: object, seconds: float = 30) -> None:
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.05)
+
+
+def test_without_a_compiler_what_another_machine_compiled_still_runs(
+        folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ge2.errors import EnvironmentUnusable
+
+    here, elsewhere = source(folder, 1), source(folder, 2)
+    wanted = jit.compile([here], "sm_80")[here].meta.cubin_sha256
+    forget_all()
+
+    def gone(*_: object) -> None:
+        raise EnvironmentUnusable("the NVRTC library does not load")
+
+    for name in ("version", "supported_archs", "target_for"):
+        monkeypatch.setattr(nvrtc, name, gone)
+    compiled = jit.compile([here], "sm_80")[here]
+    assert compiled.from_cache
+    assert compiled.meta.cubin_sha256 == wanted
+    with pytest.raises(EnvironmentUnusable, match="ge2 cache import"):
+        jit.compile([elsewhere], "sm_80")
+    with pytest.raises(EnvironmentUnusable, match="NVRTC"):
+        jit.compile([here], "sm_90a")

@@ -48,8 +48,8 @@ def test_every_legal_variant_of_every_example_has_a_time() -> None:
 
 
 def test_evidence_corrects_and_narrows() -> None:
-    pairs = [(axes(n), 3.0 * raw_time(axes(n), H200)) for n in (10, 132, 500, 1000)]
-    model = CostModel(H200, fit(H200, pairs))
+    raw = [raw_time(axes(n), H200) for n in (10, 132, 500, 1000)]
+    model = CostModel(H200, fit([("k", us, 3.0 * us) for us in raw]))
     found = model.predict(axes(264))
     assert found.time_us == pytest.approx(3.0 * raw_time(axes(264), H200))
     assert found.uncertainty < UNKNOWN / 2
