@@ -29,8 +29,14 @@ def _storage(spec: TensorSpec) -> int:
     return spec.max_offset + 1 if spec.size else 0
 
 
-def buffer_sets(problem: Problem, device: CudaDevice) -> list[Tensors]:
-    """Return sets of CuPy arrays with random contents, one array per tensor (None where absent)."""
+def buffer_sets(problem: Problem, device: CudaDevice,
+                pool: dict[tuple[str, int, int, int], Any] | None = None) -> list[Tensors]:
+    """Return sets of CuPy arrays with random contents, one array per tensor (None where absent).
+
+    Args:
+        problem, device: what will run where.
+        pool: keeps large arrays for the next problem that has as many elements in the same place.
+    """
     import cupy
 
     nbytes = problem_bytes(problem)
@@ -49,7 +55,16 @@ def buffer_sets(problem: Problem, device: CudaDevice) -> list[Tensors]:
             return values.astype(numpy_dtype(spec.dtype))
         return draw.integers(0, 2 if kind == "bool" else 100, size).astype(numpy_dtype(spec.dtype))
 
-    return [[make(spec) for spec in problem.tensors] for _ in range(count)]
+    def take(spec: TensorSpec | None, number: int, position: int) -> Any:
+        if pool is None or spec is None or _storage(spec) < 1 << 20:
+            return make(spec)
+        key = (spec.dtype, _storage(spec), number, position)
+        if key not in pool:
+            pool[key] = make(spec)
+        return pool[key]
+
+    return [[take(spec, number, position) for position, spec in enumerate(problem.tensors)]
+            for number in range(count)]
 
 
 def problem_candidate(problem: Problem, device: CudaDevice, sets: Sequence[Tensors],

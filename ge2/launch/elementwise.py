@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..compiler.ir.expr import ExprBundle, exp, input, render_c
+from ..compiler.ir.expr.cheaper import cheaper
 from ..compiler.kernels.elementwise_plans import (
     bundle_of,
     coord_axes,
@@ -99,7 +100,8 @@ def rendered(bundle: ExprBundle, n_inputs: int, axes: tuple[int, ...] = (), fast
     if bundle.n_scalars:
         raise Unsupported("an elementwise kernel has no run-time scalars", found=bundle.text,
                           hint="Pass the scalar as a rank-0 input.")
-    text = render_c(bundle.outputs, names, [f"c{a}" for a in range(max(axes, default=-1) + 1)])
+    outputs = cheaper(bundle.outputs) if fast else bundle.outputs
+    text = render_c(outputs, names, [f"c{a}" for a in range(max(axes, default=-1) + 1)])
     lines = tuple(map(fast_math, text.lines)) if fast else text.lines
     return lines, text.results
 

@@ -15,6 +15,8 @@ from ..compiler.kernels.row_plans import (
     MAX_LANES,
     WARP,
     column_vector,
+    copied_shape,
+    has_narrow,
     pipe_blocks_per_sm,
     pipe_bytes,
     pipe_plan,
@@ -125,7 +127,8 @@ def _row_context(problem: Problem) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1024)
-def _min_blocks(threads: int, vectors: int, operands: int, whole: bool, arch: str) -> int:
+def _min_blocks(threads: int, vectors: int, operands: int, whole: bool, arch: str,
+                spare: int = 0) -> int:
     """Return how many blocks should share a multiprocessor: the compiler's register budget.
 
     Packed vectors need 4 registers each, the rest of the kernel 44, on newer and smaller GPUs some
@@ -134,7 +137,7 @@ def _min_blocks(threads: int, vectors: int, operands: int, whole: bool, arch: st
     number = arch_number(arch)
     per_sm = {75: 1024, 86: 1536, 89: 1536, 120: 1536}.get(number, 2048)
     rest = (44 if number in (80, 90) else 60) + (0 if whole else 20 + 4 * vectors)
-    by_registers = 65536 // (threads * (4 * vectors * operands + rest))
+    by_registers = 65536 // (threads * (4 * vectors * operands + rest + spare))
     return max(1, min(by_registers, per_sm // threads, 16))
 
 
@@ -159,11 +162,14 @@ class ResidentRule:
         bytes_needed = scratch[variant.param("REDUCE")] * per_block
         common, op = _row_context(problem), row_op_of(problem)
         early = variant.param("WEIGHTS") == "early"
+        again = variant.param("UNPACK") == "again"
         context = {
-            **common, "lanes": lanes, "rows_per_block": per_block, "scratch": bytes_needed,
+            **common, "full": common["whole"] and layout.n == lanes * vectors * common["vector"],
+            "lanes": lanes, "rows_per_block": per_block, "scratch": bytes_needed,
             "min_blocks": _min_blocks(
-                lanes * per_block, vectors, op.n_inputs + (op.n_extras if early else 0),
-                common["whole"], device.arch),
+                lanes * per_block, vectors * (1 if again or not has_narrow(problem) else 2),
+                op.n_inputs + (op.n_extras if early else 0), common["whole"], device.arch,
+                spare=20 if again else 0),
         }
         blocks = -(-layout.rows // per_block)
         return [_record(problem, variant, row_access(problem).steps, context, grid=(blocks, 1, 1),
@@ -177,6 +183,46 @@ class ResidentRule:
         odd = TensorSpec.dense("bf16", (5, n - 3))
         if variant.param("WEIGHTS") == "early":
             return [p for p in example_rows(n) if row_op_of(p).n_extras]
+        if variant.param("UNPACK") == "again":
+            return [p for p in example_rows(n) if has_narrow(p)]
+        return [*example_rows(n), row_problem(build_row_op("softmax"), [odd], ["bf16"])]
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedRule:
+    """row_copied: the row lies in shared memory, each thread's part for itself."""
+
+    def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
+        """See LaunchRule."""
+        if _is_empty(problem):
+            return []
+        layout, op = row_layout(problem), row_op_of(problem)
+        vectors: int = variant.param("VECTORS")
+        lanes, per_block, stage = copied_shape(problem, variant)
+        scratch = lanes // WARP * 128 * per_block if variant.param("REDUCE") == "block" else 0
+        common = _row_context(problem)
+        early = variant.param("WEIGHTS") == "early"
+        smem = scratch + per_block * stage + _ALIGN_SLACK
+        by_memory = device.smem_per_sm // (smem + 1024)
+        by_registers = _min_blocks(lanes * per_block, vectors * early + 2, op.n_extras + 1,
+                                   common["whole"], device.arch,
+                                   spare=0 if common["whole"] else 4 * vectors)
+        context = {
+            **common, "full": common["whole"] and layout.n == lanes * vectors * common["vector"],
+            "lanes": lanes, "rows_per_block": per_block, "scratch": scratch, "staging": "own",
+            "min_blocks": max(1, min(by_memory, by_registers)),
+        }
+        return [_record(problem, variant, row_access(problem).steps, context,
+                        grid=(-(-layout.rows // per_block), 1, 1),
+                        block=(lanes * per_block, 1, 1), smem=smem)]
+
+    def examples(self, variant: Variant) -> list[Problem]:
+        """See LaunchRule."""
+        vectors = int(variant.param("VECTORS"))
+        n = (64 if variant.param("REDUCE") == "warp_shuffle" else 64 * 8) * vectors
+        if variant.param("WEIGHTS") == "early":
+            return [p for p in example_rows(n) if row_op_of(p).n_extras]
+        odd = TensorSpec.dense("bf16", (5, n - 3))
         return [*example_rows(n), row_problem(build_row_op("softmax"), [odd], ["bf16"])]
 
 
@@ -194,7 +240,7 @@ class ClusterRule:
             raise Unsupported("the row does not fit in the registers of a cluster",
                               found=row_layout(problem).n)
         scratch = threads // WARP * 128 + 128
-        context = {**_row_context(problem), "scratch": scratch}
+        context = {**_row_context(problem), "scratch": scratch, "again": has_narrow(problem)}
         return [_record(problem, variant, row_access(problem).steps, context,
                         grid=(row_layout(problem).rows * blocks, 1, 1), block=(threads, 1, 1),
                         cluster=(blocks, 1, 1), smem=scratch + _ALIGN_SLACK)]
@@ -226,7 +272,7 @@ class PipeRule:
         fixed = not any(any(s) for s in layout.lead.strides[op.n_inputs : n_in])
         state = state_bytes(op)
         context = {
-            "vector": row_access(problem).vector, "stages_ahead": stages,
+            "vector": row_access(problem).vector, "staging": "ring",
             "keep": fixed and op.n_extras > 0, "min_blocks": per_sm, "state_bytes": state,
             "scratch": smem - _ALIGN_SLACK,
         }
@@ -387,6 +433,7 @@ def example_rows(n: int, rows: int = 5) -> list[Problem]:
 RULES: dict[str, LaunchRule] = {
     "row.resident": ResidentRule(),
     "row.cluster": ClusterRule(),
+    "row.copied": CopiedRule(),
     "row.loop": LoopRule(),
     "row.pipe": PipeRule(),
     "row.split": SplitRule(),

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..compiler.ir.expr import Expr, render_c
+from ..compiler.ir.expr.cheaper import cheaper
 from ..compiler.ir.row import Accumulator, RowOp
 from ..compiler.ir.scalar_ops import C_TYPES
 from .elementwise import fast_math
@@ -25,7 +26,7 @@ def render_row_op(op: RowOp, fast: bool = False) -> dict[str, Any]:
         op: the operator.
         fast: use the cheaper functions that suffice for 16-bit results.
     """
-    exact = _render(op)
+    exact = _render(op, fast)
     # Statistics divide by counts: the exact division is a subroutine call, which costs registers.
     exact["merge"] = _fast(exact["merge"])
     return {key: _fast(value) for key, value in exact.items()} if fast else exact
@@ -38,7 +39,7 @@ def _fast(value: Any) -> Any:
     return tuple(_fast(part) for part in value) if isinstance(value, tuple) else value
 
 
-def _render(op: RowOp) -> dict[str, Any]:
+def _render(op: RowOp, fast: bool) -> dict[str, Any]:
     firsts = _names("first.x", op.n_inputs if op.pivot else 0)
     xs, extras = _names("x.x", op.n_inputs), _names("e.e", op.n_extras)
     state = _names("s.s", len(op.state))
@@ -57,7 +58,7 @@ def _render(op: RowOp) -> dict[str, Any]:
         "update": _body(op.update, state + xs + firsts),
         "merge": _body(op.merge, both),
         "collect": _body(op.collect, _names("seen.v", seen)),
-        "finish": _body(op.finish, state + xs + extras + firsts),
+        "finish": _body(cheaper(op.finish) if fast else op.finish, state + xs + extras + firsts),
         "stages": _stages(op, xs + firsts),
     }
 

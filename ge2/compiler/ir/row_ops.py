@@ -58,7 +58,9 @@ def _max_and_sum(name: str, dtype: str, finish: Callable[[State, RowValues], Exp
 
 def softmax(dtype: str) -> RowOp:
     """exp(x - max) / sum; an all -inf row is NaN, as in NumPy and torch."""
-    return _max_and_sum("softmax", dtype, lambda s, r: exp(r.x - s.m) * reciprocal(s.s))
+    # The same exp(x - m) as in the sum, so that a kernel that holds the row can keep it; a sum of 0
+    # makes the all -inf row NaN.
+    return _max_and_sum("softmax", dtype, lambda s, r: exp(r.x - _safe(s.m)) * reciprocal(s.s))
 
 
 def log_softmax(dtype: str) -> RowOp:
@@ -216,11 +218,29 @@ def l1_normalize(dtype: str) -> RowOp:
 
 def _arg(name: str, dtype: str, largest: bool, last: bool) -> RowOp:
     start = LOWEST[dtype] if largest else HIGHEST[dtype]
+    floats = dtype in ("f32", "f64")
+
+    def beats(new: Expr, old: Expr) -> Expr:
+        """Whether a later element takes the place of the best so far; NaN beats all but NaN."""
+        worse = (new < old if largest else new > old) if last else (
+            new <= old if largest else new >= old)
+        if not floats:
+            return logical_not(worse)
+        if last:
+            return logical_and(logical_not(worse),
+                               logical_or(is_nan(new), logical_not(is_nan(old))))
+        return logical_and(logical_not(worse), logical_not(is_nan(old)))
+
+    # Where nothing beats the start value, all elements are equal to it: the first is meant (the
+    # last one does beat it).
+    def update(s: State, r: RowValues) -> tuple[Expr, Expr]:
+        take = beats(r.x, s.v)
+        return where(take, r.x, s.v), where(take, r.index, s.at)
 
     def merge(a: State, b: State) -> tuple[Expr, Expr]:
         better = b.v > a.v if largest else b.v < a.v
         same = b.v.eq(a.v)
-        if dtype in ("f32", "f64"):
+        if floats:
             better = logical_or(better, logical_and(is_nan(b.v), logical_not(is_nan(a.v))))
             better = logical_and(better, logical_not(is_nan(a.v)))
             same = logical_or(same, logical_and(is_nan(a.v), is_nan(b.v)))
@@ -230,8 +250,9 @@ def _arg(name: str, dtype: str, largest: bool, last: bool) -> RowOp:
         take = logical_and(take, b.at >= 0)
         return where(take, b.v, a.v), where(take, b.at, a.at)
 
-    return row_op(name, dtype=dtype, state={"v": start, "at": (-1, "i64")}, merge=merge,
-                  single=lambda r: (r.x, r.index), finish=lambda s, r: s.at, outputs=("scalar",))
+    return row_op(name, dtype=dtype, state={"v": start, "at": (-1, "i64")}, update=update,
+                  merge=merge, finish=lambda s, r: maximum(s.at, const(0, "i64")),
+                  outputs=("scalar",))
 
 
 def argmax(dtype: str, last: bool = False) -> RowOp:

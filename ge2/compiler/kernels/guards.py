@@ -15,6 +15,7 @@ from .pool_plans import refuse_pool_window
 from .row_plans import (
     refuse_cluster,
     refuse_column,
+    refuse_copied,
     refuse_pipe,
     refuse_resident,
     refuse_split,
@@ -179,6 +180,7 @@ CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "pool2d_window": refuse_pool_window,
     "row_cluster": refuse_cluster,
     "row_column": refuse_column,
+    "row_copied": refuse_copied,
     "row_pipe": refuse_pipe,
     "row_resident": refuse_resident,
     "row_split": refuse_split,

@@ -179,8 +179,10 @@ def column_vector(problem: Problem) -> int:
         return 0
     unit = [i for i, s in enumerate(layout.lead.strides) if s[-1] == 1]
     sizes = {i: DTYPES[layout.tensors[i].dtype].itemsize for i in unit}
-    # Each row of the vector has a state in registers, so 8 bytes are enough for 16-bit types.
-    width = min(VECTOR_BYTES // max(sizes.values()), 4)
+    # Each row of the vector has a state in registers: eight of one word, four of more.
+    state = row_op_of(problem).state
+    most = 8 if len(state) == 1 and DTYPES[state[0].dtype].itemsize == 4 else 4
+    width = min(VECTOR_BYTES // max(sizes.values()), most)
     while width > 1:
         if all(_column_fits(layout, i, width, sizes[i]) for i in unit):
             return width
@@ -194,6 +196,12 @@ def _column_fits(layout: RowLayout, index: int, width: int, size: int) -> bool:
     return (layout.tensors[index].align % (width * size) == 0
             and all(s % width == 0 for s in others)
             and (len(layout.lead.shape) == 1 or inner % width == 0))
+
+
+def has_narrow(problem: Problem) -> bool:
+    """Return whether any operand of the state has 16-bit floats, which registers hold packed."""
+    inputs = problem.inputs[: row_op_of(problem).n_inputs]
+    return any(t is not None and t.dtype in ("f16", "bf16") for t in inputs)
 
 
 def resident_lanes(problem: Problem, vectors: int) -> int:
@@ -216,6 +224,8 @@ def refuse_resident(problem: Problem, variant: Variant, device: DeviceProfile) -
     lanes = resident_lanes(problem, vectors)
     if variant.param("WEIGHTS") == "early" and row_op_of(problem).n_extras == 0:
         return "no weights to read early"
+    if variant.param("UNPACK") == "again" and not has_narrow(problem):
+        return "no 16-bit elements to keep packed"
     if variant.param("REDUCE") == "warp_shuffle":
         return "" if lanes <= WARP else f"the row needs {lanes} threads, a warp has {WARP}"
     if lanes <= WARP:
@@ -295,6 +305,38 @@ def pipe_bytes(op: RowOp, threads: int, vectors: int, stages: int) -> int:
 def pipe_blocks_per_sm(nbytes: int, device: DeviceProfile) -> int:
     """Return how many blocks of row_pipe with that much shared memory a multiprocessor holds."""
     return max(1, min(device.smem_per_sm // (nbytes + 1024), 2))
+
+
+def copied_shape(problem: Problem, variant: Variant) -> tuple[int, int, int]:
+    """Return threads per row, rows per block and bytes per row of row_copied."""
+    vectors = variant.param("VECTORS")
+    lanes = resident_lanes(problem, vectors)
+    if variant.param("REDUCE") == "block":
+        lanes = max(lanes, 2 * WARP)
+    operands = row_layout(problem).tensors[: row_op_of(problem).n_inputs]
+    chunk = row_access(problem).vector * sum(DTYPES[t.dtype].itemsize for t in operands)
+    return lanes, max(1, 128 // lanes), lanes * vectors * chunk
+
+
+def refuse_copied(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Guard of row_copied: contiguous rows that fit in a block's shared memory."""
+    layout, op, access = row_layout(problem), row_op_of(problem), row_access(problem)
+    if any(step != 1 for step in access.steps[: op.n_inputs]) or access.vector < 2:
+        return "an operand of the state is not read in vectors along the row"
+    if variant.param("WEIGHTS") == "early" and op.n_extras == 0:
+        return "no weights to read early"
+    lanes, per_block, nbytes = copied_shape(problem, variant)
+    if variant.param("REDUCE") == "warp_shuffle":
+        if lanes > WARP:
+            return f"the row needs {lanes} threads, a warp has {WARP}"
+    elif resident_lanes(problem, variant.param("VECTORS")) <= WARP:
+        return "one warp holds the row"
+    elif lanes > MAX_LANES:
+        return f"the row needs {lanes} threads, a block has {MAX_LANES}"
+    total = per_block * (nbytes + lanes // WARP * 128) + 1024
+    if total > device.smem_per_block:
+        return f"needs {total} bytes of shared memory, a block has {device.smem_per_block}"
+    return ""
 
 
 def refuse_cluster(problem: Problem, variant: Variant, device: DeviceProfile) -> str:

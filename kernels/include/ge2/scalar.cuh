@@ -3,6 +3,8 @@
 // code. f32 is IEEE: denormals kept, NaN propagates through max and min.
 #pragma once
 
+#include <ge2/ptx/minmax.cuh>
+
 namespace ge2 {
 
 inline float bits_to_f32(unsigned bits) {
@@ -74,9 +76,9 @@ inline bool logical_not(bool x) { return !x; }
 inline float sign(float x) { return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x; }
 inline double sign(double x) { return x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : x; }
 
-inline float max_nan(float a, float b) { return a > b || a != a ? a : b; }
+inline float max_nan(float a, float b) { return ptx::max_nan(a, b); }
 inline double max_nan(double a, double b) { return a > b || a != a ? a : b; }
-inline float min_nan(float a, float b) { return a < b || a != a ? a : b; }
+inline float min_nan(float a, float b) { return ptx::min_nan(a, b); }
 inline double min_nan(double a, double b) { return a < b || a != a ? a : b; }
 
 inline float pow(float a, float b) { return ::powf(a, b); }

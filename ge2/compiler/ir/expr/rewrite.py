@@ -54,10 +54,17 @@ def _rebuild(outputs: Sequence[Expr], leaf: Callable[[Expr], Expr],
             done[node] = leaf(node)
         elif node.kind == "cast":
             done[node] = cast(args[0], target(node.op))
-        elif node.kind == "select":
-            done[node] = select(args[0], args[1], args[2])
-        elif node.kind == "unary":
-            done[node] = unary(node.op, args[0])
         else:
-            done[node] = binary(node.op, args[0], args[1])
+            done[node] = rebuild_node(node, args)
     return tuple(done[node] for node in outputs)
+
+
+def rebuild_node(node: Expr, args: Sequence[Expr]) -> Expr:
+    """Return the node with other arguments; a leaf stays as it is."""
+    if not args:
+        return node
+    if node.kind == "cast":
+        return cast(args[0], node.op)
+    if node.kind == "select":
+        return select(args[0], args[1], args[2])
+    return unary(node.op, args[0]) if node.kind == "unary" else binary(node.op, args[0], args[1])

@@ -10,6 +10,13 @@ inline float ex2_approx(float x) {
     return y;
 }
 
+// The same with denormal arguments and results taken as zero: one instruction instead of four.
+inline float ex2_approx_ftz(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 inline float lg2_approx(float x) {
     float y;
     asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -8,6 +8,20 @@
 
 namespace ge2 {
 
+// The columns of one of `splits` slices; all but the last are multiples of `grain`.
+struct Slice {
+    long long begin;
+    long long end;
+};
+
+inline Slice slice_of(long long n, long long splits, long long index, long long grain) {
+    const long long grains = (n + grain - 1) / grain;
+    const long long each = (grains + splits - 1) / splits * grain;
+    const long long begin = index * each;
+    const long long end = begin + each;
+    return {begin < n ? begin : n, end < n ? end : n};
+}
+
 // A block of ACROSS x DOWN threads; each holds the states of V neighbouring rows and folds every
 // DOWN-th element, U at a time. `inner` is the extent of the innermost lead axis; blocks do not
 // cross it. Splits share a set of rows and meet in the workspace, as in row_split.
@@ -90,23 +104,27 @@ struct RowColumn {
         if (!last) return false;
         __threadfence();
         if (threadIdx.x == 0) args.semaphores[group] = 0;
-        if (down != 0) return true;
+        // All threads read: each row's states in a fixed order, DOWN apart, then across threads.
 #pragma unroll
         for (int e = 0; e < V; ++e) state[e] = Op::init();
-        for (long long s = 0; s < args.splits; ++s) {
+#pragma unroll 2
+        for (long long s = down; s < args.splits; s += DOWN) {
             const State* other = static_cast<const State*>(args.workspace) +
                                  (group * args.splits + s) * kPerGroup + across * V;
+            Words<State> words[V];
 #pragma unroll
             for (int e = 0; e < V; ++e) {
                 const volatile unsigned* from =
                     reinterpret_cast<const volatile unsigned*>(other + e);
-                Words<State> words{state[e]};
+                words[e].value = state[e];
 #pragma unroll
                 for (int w = 0; w < static_cast<int>(sizeof(State) / 4); ++w)
-                    words.word[w] = from[w];
-                state[e] = Op::merge(state[e], words.value);
+                    words[e].word[w] = from[w];
             }
+#pragma unroll
+            for (int e = 0; e < V; ++e) state[e] = Op::merge(state[e], words[e].value);
         }
+        meet(state, scratch + 16, across, down);
         return true;
     }
 

@@ -1,4 +1,4 @@
-// Row operators over rows of any length, or slices of them: the row is read again to finish.
+// Row operators over rows of any length, or parts of them: the row is read again to finish.
 #pragma once
 
 #include <ge2/skeleton/row_fold.cuh>
@@ -17,47 +17,60 @@ inline typename Op::Values first_of_row(const Row& row, long long n) {
     return first;
 }
 
-// This thread's batch of columns [begin, end) from base on; base is on a 16-byte boundary.
+// This thread's batch of columns from base on; base is on a 16-byte boundary.
 template <typename Row, int THREADS, int V, int U>
 inline void load_batch(Batch<typename Row::template Chunk<V>, V, U, THREADS * V>& batch,
-                       const Row& row, long long base, long long begin, long long end) {
+                       const Row& row, long long base, long long n) {
     batch.start = base + static_cast<int>(threadIdx.x) * V;
 #pragma unroll
     for (int u = 0; u < U; ++u) {
         const long long column = batch.column(u);
-        const long long left = end - column;
+        const long long left = n - column;
         batch.valid[u] = left >= V ? V : (left > 0 ? static_cast<int>(left) : 0);
-        batch.skip[u] =
-            Row::kIsShifted && column < begin ? static_cast<int>(begin - column) : 0;
+        batch.skip[u] = Row::kIsShifted && column < 0 ? static_cast<int>(-column) : 0;
         row.load(batch.x[u], column, batch.valid[u], batch.skip[u]);
     }
 }
 
-// Folds columns [begin, end) of a row; begin and, unless it is n, end are multiples of V.
+// Which parts of a row a block walks over: batches part, part + parts, ... The blocks of a row thus
+// read neighbouring memory at the same time.
+struct Walk {
+    long long part;
+    long long parts;
+};
+
+// Folds a walk over a row.
 template <typename Op, typename Row, int THREADS, int V, int U>
-inline typename Op::State fold_slice(const Row& row, long long begin, long long end,
-                                     const typename Op::Values& first) {
+inline typename Op::State fold_walk(const Row& row, const Walk& walk,
+                                    const typename Op::Values& first) {
+    constexpr long long kStep = static_cast<long long>(THREADS) * V * U;
+    const long long n = row.args.n;
     typename Op::State running = Op::init();
-    for (long long base = begin - row.template shift<V>(); base < end;
-         base += static_cast<long long>(THREADS) * V * U) {
+    for (long long base = walk.part * kStep - row.template shift<V>(); base < n;
+         base += walk.parts * kStep) {
         Batch<typename Row::template Chunk<V>, V, U, THREADS * V> batch;
-        load_batch<Row, THREADS>(batch, row, base, begin, end);
+        load_batch<Row, THREADS>(batch, row, base, n);
         fold_batch<Op>(running, batch, first, row.args.zero);
     }
     return running;
 }
 
-// Reads columns [begin, end) again and writes the row outputs.
+// Reads a walk over a row again, the last batch first because it is still in the cache, and writes
+// the row outputs.
 template <typename Op, typename Row, int THREADS, int V, int U>
-inline void finish_slice(const Row& row, long long begin, long long end,
-                         const typename Op::State& state, const typename Op::Values& first,
-                         long long n) {
+inline void finish_walk(const Row& row, const Walk& walk, const typename Op::State& state,
+                        const typename Op::Values& first) {
+    constexpr long long kStep = static_cast<long long>(THREADS) * V * U;
+    const long long n = row.args.n;
     const auto length = static_cast<typename Op::Compute>(n);
-    for (long long base = begin - row.template shift<V>(); base < end;
-         base += static_cast<long long>(THREADS) * V * U) {
+    const long long shift = row.template shift<V>();
+    const long long last = (n + shift - 1) / kStep;
+    const long long rounds = last < walk.part ? 0 : (last - walk.part) / walk.parts + 1;
+    for (long long round = rounds - 1; round >= 0; --round) {
+        const long long base = (walk.part + round * walk.parts) * kStep - shift;
         Batch<typename Row::template Chunk<V>, V, U, THREADS * V> batch;
         typename Row::template ExtraChunk<V> extras[U];
-        load_batch<Row, THREADS>(batch, row, base, begin, end);
+        load_batch<Row, THREADS>(batch, row, base, n);
 #pragma unroll
         for (int u = 0; u < U; ++u)
             row.load(extras[u], batch.column(u), batch.valid[u], batch.skip[u]);
@@ -94,7 +107,7 @@ inline void row_passes(typename Op::Seen& seen, const Row& row, Group& group,
         for (long long base = -row.template shift<V>(); base < n;
              base += static_cast<long long>(THREADS) * V * U) {
             Batch<typename Row::template Chunk<V>, V, U, THREADS * V> batch;
-            load_batch<Row, THREADS>(batch, row, base, 0, n);
+            load_batch<Row, THREADS>(batch, row, base, n);
             batch.each(row.args.zero[0], [&](const auto& value, long long index) {
                 Stage::add(partial, seen, value, first, index, length);
             });
@@ -115,7 +128,7 @@ inline void row_loop(const Args& args, unsigned char* scratch) {
     Group group(scratch);
     typename Op::State state = Op::init();
     if constexpr (Op::kStreamable) {
-        state = group.all(fold_slice<Op, Row, THREADS, V, U>(row, 0, args.n, first),
+        state = group.all(fold_walk<Op, Row, THREADS, V, U>(row, Walk{0, 1}, first),
                           [](const auto& a, const auto& b) { return Op::merge(a, b); });
     } else {
         typename Op::Seen seen{};
@@ -126,7 +139,7 @@ inline void row_loop(const Args& args, unsigned char* scratch) {
         if (threadIdx.x == 0) finish_scalars<Op>(row, state, first, args.n);
     }
     if constexpr (Op::kRowOutputs)
-        finish_slice<Op, Row, THREADS, V, U>(row, 0, args.n, state, first, args.n);
+        finish_walk<Op, Row, THREADS, V, U>(row, Walk{0, 1}, state, first);
 }
 
 }  // namespace ge2

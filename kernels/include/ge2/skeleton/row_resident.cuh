@@ -1,45 +1,104 @@
-// Row operators whose row stays in registers: read once, reduced in stages or by updates, written.
+// Row operators whose row stays in registers, or in shared memory that each thread copies and reads
+// back for itself: read once, reduced in stages or by updates, written.
 #pragma once
 
+#include <ge2/ptx/cp_async.cuh>
 #include <ge2/tile/opaque.cuh>
 #include <ge2/tile/vector.cuh>
 
 namespace ge2 {
 
-// One thread's part of a row: U vectors of V elements, LANES vectors apart. Where rows start off a
-// 16-byte boundary, vectors lie on boundaries and the first and last of a row are cut.
-template <typename Row, int V, int U>
-struct ResidentPart {
+// Where one thread's part of a row lies: U vectors of V elements, LANES vectors apart. Where rows start
+// off a 16-byte boundary, vectors lie on boundaries and the first and last of a row are cut. FULL:
+// every thread has U whole vectors.
+template <typename Row, int V, int U, bool FULL>
+struct PartPlaces {
     static constexpr bool kWhole = Row::kIsWhole;
 
-    typename Row::template Chunk<V> x[U];
     int valid[U];
     int skip[U];
     long long column[U];
 
-    void load(const Row& row, int rank, int lanes, long long n) {
+    void locate(const Row& row, int rank, int lanes, long long n) {
         const int shift = row.template shift<V>();
 #pragma unroll
         for (int u = 0; u < U; ++u) {
             column[u] = static_cast<long long>(u * lanes + rank) * V - shift;
             const long long left = n - column[u];
-            valid[u] = left >= V ? V : (!kWhole && left > 0 ? static_cast<int>(left) : 0);
+            valid[u] = FULL || left >= V ? V : (!kWhole && left > 0 ? static_cast<int>(left) : 0);
             skip[u] = Row::kIsShifted && column[u] < 0 ? static_cast<int>(-column[u]) : 0;
-            row.load(x[u], column[u], valid[u], skip[u]);
         }
     }
+    bool is_whole(int u) const { return FULL || (valid[u] == V && skip[u] == 0); }
 
-    // Calls visit(x, column) for each element that exists.
-    template <typename Visit>
-    void each(unsigned zero, Visit visit) const {
+    // Calls visit(x, column) for each element that exists. Only the first and the last vector of a
+    // row can be cut, so that the test of each element is kept out of the way of the others.
+    template <typename Part, typename Visit>
+    static void each_of(const Part& part, unsigned zero, Visit visit) {
 #pragma unroll
         for (int u = 0; u < U; ++u) {
-            if (kWhole && valid[u] == 0) continue;
-            const typename Row::template Chunk<V> chunk = U >= 4 ? x[u].again(zero) : x[u];
+            if (part.is_whole(u)) {
+                const auto now = part.chunk(u, zero);
 #pragma unroll
-            for (int e = 0; e < V; ++e)
-                if (kWhole || (e >= skip[u] && e < valid[u])) visit(chunk.value(e), column[u] + e);
+                for (int e = 0; e < V; ++e) visit(now.value(e), part.column[u] + e);
+            } else if (!kWhole && part.valid[u] > 0) {
+                const auto now = part.chunk(u, zero);
+#pragma unroll
+                for (int e = 0; e < V; ++e)
+                    if (e >= part.skip[u] && e < part.valid[u])
+                        visit(now.value(e), part.column[u] + e);
+            }
         }
+    }
+};
+
+// In registers. AGAIN: 16-bit elements stay packed from pass to pass.
+template <typename Row, int V, int U, bool FULL, bool AGAIN>
+struct ResidentPart : PartPlaces<Row, V, U, FULL> {
+    typename Row::template Chunk<V> x[U];
+
+    ResidentPart(const Row& row, unsigned char*, int rank, int lanes, long long n) {
+        this->locate(row, rank, lanes, n);
+#pragma unroll
+        for (int u = 0; u < U; ++u) row.load(x[u], this->column[u], this->valid[u], this->skip[u]);
+    }
+    void wait() const {}
+    typename Row::template Chunk<V> chunk(int u, unsigned zero) const {
+        return AGAIN ? x[u].again(zero) : x[u];
+    }
+    template <typename Visit>
+    void each(unsigned zero, Visit visit) const {
+        this->each_of(*this, zero, visit);
+    }
+};
+
+// In shared memory, unpacked anew in each pass: few registers, so that more blocks have their loads
+// under way. A thread waits for its own copies only, no barrier is needed.
+template <typename Row, int LANES, int V, int U, bool FULL>
+struct CopiedPart : PartPlaces<Row, V, U, FULL> {
+    const Row& row;
+    unsigned char* stage;
+    int rank;
+
+    CopiedPart(const Row& of, unsigned char* memory, int place, int lanes, long long n)
+        : row(of), stage(memory), rank(place) {
+        this->locate(row, rank, lanes, n);
+#pragma unroll
+        for (int u = 0; u < U; ++u)
+            row.template copy<V, LANES * U>(stage, u * LANES + rank, this->column[u],
+                                            this->valid[u], this->skip[u]);
+        ptx::cp_async_commit();
+    }
+    void wait() const { ptx::cp_async_wait<0>(); }
+    // NOTE: without the unknown zero the compiler keeps all of the first pass in registers.
+    typename Row::template Chunk<V> chunk(int u, unsigned zero) const {
+        typename Row::template Chunk<V> x;
+        row.template load_staged<V, LANES * U>(x, stage, u * LANES + rank + static_cast<int>(zero));
+        return x;
+    }
+    template <typename Visit>
+    void each(unsigned zero, Visit visit) const {
+        this->each_of(*this, zero, visit);
     }
 };
 
@@ -85,10 +144,10 @@ struct BlocksOfRow {
     }
 };
 
-// EARLY: the extras are on their way while the row is reduced.
-template <typename Op, typename Row, typename Group, typename Place, int V, int U, bool EARLY,
-          typename Linear, typename Args>
-inline void row_resident(const Args& args, unsigned char* scratch) {
+// `stage` is this row's shared memory, where the part has any. EARLY: the extras are on their way while the row is reduced.
+template <typename Op, typename Row, typename Group, typename Place, typename Part, int V, int U,
+          bool EARLY, typename Linear, typename Args>
+inline void row_resident(const Args& args, unsigned char* scratch, unsigned char* stage) {
     using Compute = typename Op::Compute;
     const int rank = Place::rank();
     const Linear wanted = Place::template row<Linear>();
@@ -96,8 +155,7 @@ inline void row_resident(const Args& args, unsigned char* scratch) {
     // Shuffles and barriers need all threads, so those beyond the last row repeat row 0.
     const Row row(args, active ? wanted : 0);
     Group group(scratch);
-    ResidentPart<Row, V, U> part;
-    part.load(row, rank, Place::kLanes, args.n);
+    const Part part(row, stage, rank, Place::kLanes, args.n);
     typename Row::template ExtraChunk<V> early[EARLY ? U : 1];
     if constexpr (EARLY) {
 #pragma unroll
@@ -109,6 +167,7 @@ inline void row_resident(const Args& args, unsigned char* scratch) {
         row.load(head, 0, args.n > 0 ? 1 : 0);
         first = head.value(0);
     }
+    part.wait();
     const Compute n = static_cast<Compute>(args.n);
     typename Op::State state = Op::init();
     if constexpr (Op::kStages > 0) {
@@ -140,8 +199,7 @@ inline void row_resident(const Args& args, unsigned char* scratch) {
             } else {
                 row.load(extras, part.column[u], part.valid[u], part.skip[u]);
             }
-            const typename Row::template Chunk<V> x =
-                U >= 4 ? part.x[u].again(args.zero[3]) : part.x[u];
+            const typename Row::template Chunk<V> x = part.chunk(u, args.zero[3]);
             typename Row::template OutChunk<V> out;
 #pragma unroll
             for (int e = 0; e < V; ++e)

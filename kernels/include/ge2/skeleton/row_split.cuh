@@ -6,21 +6,7 @@
 
 namespace ge2 {
 
-// The columns of one of `splits` slices; all but the last are multiples of `grain`.
-struct Slice {
-    long long begin;
-    long long end;
-};
-
-inline Slice slice_of(long long n, long long splits, long long index, long long grain) {
-    const long long grains = (n + grain - 1) / grain;
-    const long long each = (grains + splits - 1) / splits * grain;
-    const long long begin = index * each;
-    const long long end = begin + each;
-    return {begin < n ? begin : n, end < n ? end : n};
-}
-
-// Blocks of one row publish their states; the last to arrive merges all of them in slice order, so
+// Blocks of one row publish their states; the last to arrive merges all of them in order, so
 // the result does not depend on timing. The workspace holds rows * splits states, then one final
 // state per row for row_split_finish.
 template <typename Op, typename Row, typename Group, int THREADS, int V, int U, typename Linear,
@@ -30,11 +16,10 @@ inline void row_split(const Args& args, unsigned char* scratch) {
     const long long part = static_cast<long long>(blockIdx.x) - r * args.splits;
     const Row row(args, static_cast<Linear>(r));
     const typename Op::Values first = first_of_row<Row, Op>(row, args.n);
-    const Slice slice = slice_of(args.n, args.splits, part, static_cast<long long>(V) * THREADS);
     auto merge = [](const auto& a, const auto& b) { return Op::merge(a, b); };
     Group group(scratch + 16);
     typename Op::State state =
-        group.all(fold_slice<Op, Row, THREADS, V, U>(row, slice.begin, slice.end, first), merge);
+        group.all(fold_walk<Op, Row, THREADS, V, U>(row, Walk{part, args.splits}, first), merge);
 
     using State = typename Op::State;
     State* states = static_cast<State*>(args.workspace) + r * args.splits;
@@ -64,17 +49,16 @@ inline void row_split(const Args& args, unsigned char* scratch) {
         static_cast<State*>(args.workspace)[args.rows * args.splits + r] = total;
 }
 
-// The second launch: every block finishes its slice with the row's state.
+// The second launch: every block finishes its part with the row's state.
 template <typename Op, typename Row, int THREADS, int V, int U, typename Linear, typename Args>
 inline void row_split_finish(const Args& args) {
     const long long r = static_cast<long long>(blockIdx.x) / args.splits;
     const long long part = static_cast<long long>(blockIdx.x) - r * args.splits;
     const Row row(args, static_cast<Linear>(r));
     const typename Op::Values first = first_of_row<Row, Op>(row, args.n);
-    const Slice slice = slice_of(args.n, args.splits, part, static_cast<long long>(V) * THREADS);
     const typename Op::State state =
         static_cast<const typename Op::State*>(args.workspace)[args.rows * args.splits + r];
-    finish_slice<Op, Row, THREADS, V, U>(row, slice.begin, slice.end, state, first, args.n);
+    finish_walk<Op, Row, THREADS, V, U>(row, Walk{part, args.splits}, state, first);
 }
 
 }  // namespace ge2

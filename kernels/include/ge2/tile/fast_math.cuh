@@ -1,5 +1,6 @@
 // Cheaper functions for results that are stored in 16 bits: errors stay below 2^-20 of the result
-// (of 1, for erf), far inside the rounding of f16 and bf16. Other types take the exact functions.
+// (of 1, for erf; results of exp below 2^-126 are zero), far inside the rounding of f16 and bf16.
+// Other types take the exact functions.
 #pragma once
 
 #include <ge2/ptx/approx.cuh>
@@ -32,13 +33,14 @@ inline T reciprocal(T x) {
     return ge2::reciprocal(x);
 }
 
-inline float exp(float x) { return ptx::ex2_approx(x * 1.4426950408889634f); }
+// Below 2^-126 the result is zero.
+inline float exp(float x) { return ptx::ex2_approx_ftz(x * 1.4426950408889634f); }
 
 inline float reciprocal(float x) { return ptx::rcp_approx(x); }
 
 // 1 - 2 / (1 + exp(2x)); below 0.06, where that cancels, the series.
 inline float tanh(float x) {
-    const float far = 1.0f - 2.0f * ptx::rcp_approx(1.0f + ptx::ex2_approx(x * 2.8853900817779268f));
+    const float far = 1.0f - 2.0f * ptx::rcp_approx(1.0f + ptx::ex2_approx_ftz(x * 2.8853900817779268f));
     const float square = x * x;
     const float near = x * (1.0f + square * (-0.33333333f + square * 0.13333333f));
     return square < 0.0036f ? near : far;
@@ -50,7 +52,7 @@ inline float erf(float x) {
     const float t = ptx::rcp_approx(1.0f + 0.3275911f * a);
     const float p = t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f +
                     t * (-1.453152027f + t * 1.061405429f))));
-    const float tail = p * ptx::ex2_approx(x * x * -1.4426950408889634f);
+    const float tail = p * ptx::ex2_approx_ftz(x * x * -1.4426950408889634f);
     const float far = x < 0.0f ? tail - 1.0f : 1.0f - tail;
     const float square = x * x;
     const float near = x * (1.1283791671f + square * (-0.3761263890f + square * 0.1128379167f));

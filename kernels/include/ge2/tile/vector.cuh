@@ -1,6 +1,8 @@
 // Loads and stores of a few neighbouring elements: as one access, replicated, or one by one.
 #pragma once
 
+#include <ge2/ptx/address.cuh>
+#include <ge2/ptx/cp_async.cuh>
 #include <ge2/types.cuh>
 
 namespace ge2 {
@@ -48,6 +50,29 @@ inline void store_lanes(const Vec<T, V>& from, T* to, Offset at, int valid, Offs
 #pragma unroll
     for (int e = 0; e < V; ++e)
         if (e >= skip && e < valid) to[at + static_cast<Offset>(e) * step] = from.v[e];
+}
+
+// Starts a copy of lanes [skip, valid) of V elements, aligned to all of them, to shared memory, where
+// this thread reads them after cp_async_wait. Lanes from valid on become zero.
+template <typename T, int V>
+inline void copy_lanes(Vec<T, V>* to, const T* from, int valid, int skip) {
+    constexpr int kBytes = static_cast<int>(sizeof(T)) * V;
+    if constexpr (kBytes >= 4) {
+        if (skip <= 0) {
+            const unsigned smem = ptx::smem_address(to);
+            const int bytes = valid * static_cast<int>(sizeof(T));
+            if constexpr (kBytes == 16) {
+                ptx::cp_async_16(smem, from, bytes);
+            } else if constexpr (kBytes == 8) {
+                ptx::cp_async_8(smem, from, bytes);
+            } else {
+                ptx::cp_async_4(smem, from, bytes);
+            }
+            return;
+        }
+    }
+#pragma unroll
+    for (int e = 0; e < V; ++e) to->v[e] = e >= skip && e < valid ? from[e] : T{};
 }
 
 }  // namespace ge2
