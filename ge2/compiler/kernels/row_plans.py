@@ -320,7 +320,7 @@ def copied_shape(problem: Problem, variant: Variant) -> tuple[int, int, int]:
 
 def refuse_copied(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
     """Guard of row_copied: contiguous rows that fit in a block's shared memory."""
-    layout, op, access = row_layout(problem), row_op_of(problem), row_access(problem)
+    op, access = row_op_of(problem), row_access(problem)
     if any(step != 1 for step in access.steps[: op.n_inputs]) or access.vector < 2:
         return "an operand of the state is not read in vectors along the row"
     if variant.param("WEIGHTS") == "early" and op.n_extras == 0:
