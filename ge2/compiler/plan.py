@@ -115,6 +115,11 @@ class Plan:
         return [_explain_step(step) for step in self.steps]
 
 
+def launch_offsets(step: Step) -> tuple[int, ...]:
+    """Return the byte offsets of a step's buffers in their roots, then of its semaphores."""
+    return (*(ref.offset if ref else 0 for ref in step.buffers), step.semaphores)
+
+
 def _explain_step(step: Step) -> dict[str, Any]:
     choice = step.choice
     return {

@@ -14,7 +14,7 @@ from .ir.size import Range
 EDGES = (1024, 4096, 65536, 2**31 - 1)
 MULTIPLE = 8
 _COARSE = 4096
-_SMALL, _LARGE = (64, 192, 512), (8192, 16384)
+_SMALL, _LARGE = (128, 512), (8192, 16384)
 _PRIMES = (17, 23, 19, 29, 31, 37, 41, 43, 47, 53)
 
 
@@ -48,12 +48,11 @@ class SizeClass:
         """
         if narrow:
             return [{n: _aligned(r, (r.low + share * (r.high - r.low) // 8) // MULTIPLE + 1)
-                     for n, r in zip(self.names, self.ranges, strict=True)} for share in (1, 3, 5)]
+                     for n, r in zip(self.names, self.ranges, strict=True)} for share in (1, 4)]
         large = any(known.high > _COARSE for known in self.ranges)
         return [{n: _aligned(r, (i if r.high > _COARSE else j) // MULTIPLE)
                  for n, r in zip(self.names, self.ranges, strict=True)}
-                for i, j in (zip(_LARGE, _SMALL, strict=False) if large
-                             else zip(_SMALL, _SMALL, strict=True))]
+                for i, j in zip(_LARGE if large else _SMALL, _SMALL, strict=True)]
 
 
 def _prime(index: int) -> int:

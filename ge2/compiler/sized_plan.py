@@ -8,9 +8,8 @@ generated function of the dimensions. A plan is kept only if a second example le
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from operator import itemgetter
-from struct import Struct
+from dataclasses import dataclass, replace
+from struct import Struct, pack_into
 from typing import Any
 
 from ..errors import Ge2Error
@@ -19,12 +18,12 @@ from ..launch.record import LaunchRecord, Patch, SizedBytes, TensorMapSpec
 from ..problem import Problem, TensorSpec
 from .arena import plan_slots
 from .concrete import replace_dims
-from .ir.nodes import Graph
-from .ir.size import NotSymbolic, Size, Space, tracing
-from .kernels.class_choice import choose_for_class, unaligned_names
+from .ir.nodes import Graph, TensorType
+from .ir.size import NotSymbolic, Size, Space, at, tracing
+from .kernels.class_choice import choose_for_class, problem_at, unaligned_names
 from .kernels.selector import Choice
 from .number_code import Numbers
-from .plan import Plan, Step, make_plan
+from .plan import BufferRef, Plan, Root, launch_offsets, make_plan
 from .size_class import MULTIPLE, SizeClass
 
 Ints = tuple[int, ...]
@@ -54,7 +53,7 @@ class LaunchNumbers:
                      for m, dims, strides, addend in self.maps)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SizedPlan:
     """A plan of all members of a class that meet its conditions.
 
@@ -64,7 +63,7 @@ class SizedPlan:
         holds: whether a binding (values in the order of the class's names) meets the conditions.
         numbers: binding -> every number of the plan.
         launches: one for each record of the plan.
-        steps: (buffer offsets, workspace-free semaphores offset) of each step.
+        launch_offsets: byte offsets in each launch's buffers, then in the semaphores.
         nbytes, offsets: of the roots. memory: (arena bytes, semaphore bytes).
         shapes: output -> extents.
     """
@@ -74,7 +73,7 @@ class SizedPlan:
     holds: Callable[..., bool]
     numbers: Callable[..., Ints]
     launches: tuple[LaunchNumbers, ...]
-    steps: tuple[Get, ...]
+    launch_offsets: tuple[Get, ...]
     nbytes: Get
     offsets: Get
     memory: Get
@@ -192,15 +191,14 @@ def _patches(record: LaunchRecord) -> Sequence[Patch]:
 def _compiled(space: Space, plan: Plan, names: Sequence[str]) -> SizedPlan:
     table = Numbers(names)
     launches = tuple(_launch(record, table) for record in plan.records)
-    steps = tuple(table.get((*(b.offset if b else 0 for b in step.buffers), step.semaphores))
-                  for step in plan.steps)
+    offsets_of = tuple(table.get(launch_offsets(step)) for step in plan.steps for _ in step.records)
     nbytes = table.get(tuple(root.nbytes for root in plan.roots))
     offsets = table.get(tuple(root.offset for root in plan.roots))
     memory = table.get((plan.arena_bytes, plan.semaphore_bytes))
     shapes = {name: table.get(plan.graph.types[name].shape)  # type: ignore[arg-type]
               for name in plan.graph.outputs}
-    return SizedPlan(plan, space, table.check(space.conditions), table.function(), launches, steps,
-                     nbytes, offsets, memory, shapes)
+    return SizedPlan(plan, space, table.check(space.conditions), table.function(), launches,
+                     offsets_of, nbytes, offsets, memory, shapes)
 
 
 def _launch(record: LaunchRecord, table: Numbers) -> LaunchNumbers:
@@ -221,9 +219,39 @@ def _launch(record: LaunchRecord, table: Numbers) -> LaunchNumbers:
                          maps)
 
 
-def step_launches(steps: Sequence[Step]) -> list[int]:
-    """Return the number of the step of each launch."""
-    return [index for index, step in enumerate(steps) for _ in step.records]
 
 
-__all__ = ["LaunchNumbers", "SizedPlan", "itemgetter", "sized_plan", "step_launches"]
+# -- one member -----------------------------------------------------------------------------------
+
+
+def plan_at(sized: SizedPlan, values: Mapping[str, int]) -> Plan:
+    """Return the plan of one member, with ints for all sizes."""
+    plan = sized.plan
+    graph = plan.graph.copy()
+    graph.types = {name: TensorType(t.dtype, at(t.shape, values))
+                   for name, t in graph.types.items()}
+    graph.nodes = [replace(node, attrs={k: at(v, values) for k, v in node.attrs.items()})
+                   for node in graph.nodes]
+    steps = tuple(replace(
+        step, problem=problem_at(step.problem, values), semaphores=at(step.semaphores, values),
+        records=tuple(record_at(record, values) for record in step.records),
+        buffers=tuple(ref and BufferRef(ref.root, at(ref.offset, values)) for ref in step.buffers))
+        for step in plan.steps)
+    roots = tuple(Root(r.name, r.kind, at(r.nbytes, values), at(r.offset, values))
+                  for r in plan.roots)
+    return Plan(graph, plan.device, steps, roots, plan.inputs, plan.outputs,
+                at(plan.arena_bytes, values), at(plan.live_bound, values),
+                at(plan.semaphore_bytes, values))
+
+
+def record_at(record: LaunchRecord, values: Mapping[str, int]) -> LaunchRecord:
+    """Return a launch of one member."""
+    args = bytearray(record.args)
+    for patch in _patches(record):
+        pack_into(f"<{patch.code}", args, patch.offset, at(patch.size, values))
+    return replace(
+        record, grid=at(record.grid, values), args=bytes(args),
+        relocs=tuple(replace(r, addend=at(r.addend, values)) for r in record.relocs),
+        tensor_maps=tuple(replace(m, addend=at(m.addend, values), dims=at(m.dims, values),
+                                  strides=at(m.strides, values)) for m in record.tensor_maps),
+        workspace=at(record.workspace, values), semaphores=at(record.semaphores, values))

@@ -371,7 +371,7 @@ def as_example(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: as_example(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [as_example(item) for item in value]
+        return type(value)(as_example(item) for item in value)
     return value
 
 
