@@ -102,7 +102,7 @@ def test_a_capture_gets_plain_launches_and_memory_of_its_own(
     _run(executable)
     captured = [args for _, args, _ in cuda.launched]
     assert len(captured) == 3 and captured[1] != usual[1]  # another arena
-    ((lease, _),) = cuda.kept
+    ((lease, *_),) = cuda.kept
     assert lease.graph is None and lease.event is None
     assert len(_graphs(executable)) == 1
 
