@@ -225,8 +225,14 @@ def refuse_resident(problem: Problem, variant: Variant, device: DeviceProfile) -
     lanes = resident_lanes(problem, vectors)
     if variant.param("WEIGHTS") == "early" and row_op_of(problem).n_extras == 0:
         return "no weights to read early"
-    if variant.param("UNPACK") == "again" and not has_narrow(problem):
-        return "no 16-bit elements to keep packed"
+    narrow = has_narrow(problem)
+    if variant.param("UNPACK") == "again":
+        if not narrow:
+            return "no 16-bit elements to keep packed"
+    elif narrow and lanes <= MAX_LANES and vectors > 2:
+        registers = 8 * vectors * row_op_of(problem).n_inputs + 44
+        if max(lanes, 4 * WARP) * registers > device.registers_per_sm:
+            return f"{registers} registers in each of {lanes} threads, unpacked"
     if variant.param("REDUCE") == "warp_shuffle":
         return "" if lanes <= WARP else f"the row needs {lanes} threads, a warp has {WARP}"
     if lanes <= WARP:
