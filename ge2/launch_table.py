@@ -7,8 +7,8 @@ kernel. Registry name == launch-table key. Nothing here knows of graphs.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from .compiler.kernels import registry
@@ -126,8 +126,14 @@ def _current_profile() -> DeviceProfile | None:
 # -- binding --------------------------------------------------------------------------------------
 
 
-def bind(problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
+def bind(problem: Problem, variant: Variant, device: DeviceProfile, *,
+         constant: Collection[int] = ()) -> list[LaunchRecord]:
     """Return the launches that solve a problem with a kernel variant; [] for empty outputs.
+
+    Args:
+        problem, variant, device: what to compute, how and where.
+        constant: slots of inputs that no launch before these writes, such as a model's weights: a
+            kernel may fetch them while the launch before it still runs.
 
     Raises:
         MissingInput, ShapeMismatch, StrideMismatch, DtypeMismatch: the problem is not well formed.
@@ -139,7 +145,14 @@ def bind(problem: Problem, variant: Variant, device: DeviceProfile) -> list[Laun
     records = LAUNCH_RULES[variant.kernel.launch].bind(problem, variant, device)
     for record in records:
         _check_limits(record, variant, device)
-    return [record for record in records if all(record.grid)]
+    return [_overlapped(record, constant) for record in records if all(record.grid)]
+
+
+def _overlapped(record: LaunchRecord, constant: Collection[int]) -> LaunchRecord:
+    """Return the record without pdl where it reads early what may still be written."""
+    if record.pdl and not set(record.early) <= set(constant):
+        return replace(record, pdl=False)
+    return record
 
 
 def _check_limits(record: LaunchRecord, variant: Variant, device: DeviceProfile) -> None:

@@ -7,18 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..compiler.ir.scalar_ops import C_TYPES
-from ..compiler.ir.size import smaller
 from ..contract import DTYPES
 from ..errors import Unsupported
 from ..problem import Problem
-from .gemm_call import (
-    MAX_GRID_Z,
-    GemmCall,
-    gemm_call,
-    skinny_call,
-    skinny_refusal,
-)
-from .gemm_examples import examples_for, gemm_problem
+from .gemm_call import MAX_GRID_Z, GemmCall, Operand, gemm_call
+from .gemm_examples import examples_for
+from .gemm_skinny import DirectRule, RingRule, SkinnyRule
 from .gemm_source import ALIGNMENT_SLACK, Classes, cpp, source_of
 from .gemm_wgmma import WgmmaRule
 from .gemm_wgmma_f32 import WgmmaF32Rule
@@ -30,6 +24,9 @@ if TYPE_CHECKING:
     from ..evidence.device import DeviceProfile
 
 
+INT32_MAX = (1 << 31) - 1
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What a variant's params and the device say about a launch.
@@ -38,11 +35,13 @@ class Shape:
         tile: output rows and columns of one block.
         block: threads.
         smem: dynamic shared memory in bytes, alignment slack included.
+        split: blocks of a cluster that share a tile's k.
     """
 
     tile: tuple[int, int]
     block: tuple[int, int, int]
     smem: int
+    split: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +67,12 @@ class PlainRule:
         return [
             LaunchRecord(
                 kernel=source_of(variant, call, self.classes(variant, call, device)),
-                grid=(tiles, 1, smaller(call.batches, MAX_GRID_Z)),
+                grid=(tiles * shape.split, 1, min(call.batches, MAX_GRID_Z)),
                 block=shape.block,
                 args=args,
                 relocs=relocs,
                 smem=shape.smem,
+                cluster=(shape.split, 1, 1),
             )
         ]
 
@@ -107,11 +107,40 @@ def _tiled_classes(variant: Variant, call: GemmCall, device: DeviceProfile) -> C
     return _layout_classes(call, (4,))
 
 
+def _async_shape(variant: Variant, call: GemmCall) -> Shape:
+    bm, bn, bk, stages, tn = (int(variant.param(name))
+                              for name in ("BM", "BN", "BK", "STAGES", "TN"))
+    pitches = sum(extent + (4 if _reads_k_major(x) else 0)
+                  for extent, x in ((bm, call.a), (bn, call.b)))
+    staged = bm // 2 * (bn + 4)
+    return Shape((bm, bn), (bm // 64 * (bn // (4 * tn)) * 32, 1, 1),
+                 max(stages * pitches * bk, staged) * 4 + ALIGNMENT_SLACK,
+                 int(variant.param("SPLIT")))
+
+
+def _async_classes(variant: Variant, call: GemmCall, device: DeviceProfile) -> Classes:
+    threads = _async_shape(variant, call).block[0]
+    registers = 256 if int(variant.param("TN")) == 16 else 160
+    return (("BLOCKS", max(1, 65536 // registers // threads)), *_layout_classes(call, (4,)))
+
+
+def async_refusal(variant: Variant, call: GemmCall) -> str:
+    """Return why a variant of the cp.async kernel cannot serve a call; empty where it can."""
+    for x, extent in ((call.a, "BM"), (call.b, "BN")):
+        if max(abs(x.row), abs(x.column)) * int(variant.param(extent)) > INT32_MAX:
+            return "offsets inside a tile do not fit in 32 bits"
+    return ""
+
+
+def _reads_k_major(operand: Operand) -> bool:
+    return operand.column == 1 or operand.row != 1
+
+
 def _layout_classes(call: GemmCall, widths: tuple[int, ...]) -> Classes:
     """Return which way the operands lie in memory and how many elements one access may take."""
     classes: list[tuple[str, Any]] = [("VEC_Y", call.y.vector(False, widths[:1]))]
     for name, operand in (("A", call.a), ("B", call.b)):
-        k_major = operand.column == 1 or operand.row != 1
+        k_major = _reads_k_major(operand)
         classes += [(f"K_MAJOR_{name}", cpp(k_major)),
                     (f"VEC_{name}", operand.vector(not k_major, widths))]
     return tuple(classes)
@@ -134,53 +163,14 @@ def _tensor_core_classes(variant: Variant, call: GemmCall, device: DeviceProfile
     return (("ASYNC", cpp(asynchronous)), *_layout_classes(call, widths))
 
 
-@dataclass(frozen=True, slots=True)
-class SkinnyRule:
-    """One launch, one block for a few columns of the large operand; operands swapped if n < m."""
-
-    def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
-        """Return the launch; see LaunchRule."""
-        call = skinny_call(problem)
-        if call.is_empty:
-            return []
-        refusal = skinny_refusal(variant, call)
-        if refusal:
-            raise Unsupported(refusal, argument=variant.id, found=problem)
-        mt, parts = int(variant.param("MT")), int(variant.param("PARTS"))
-        by_rows = call.b.column == 1
-        warps = 8 if by_rows else parts * (4 if mt <= 2 else 2 if mt <= 8 else 1)
-        columns = (warps // parts * (1 if mt == 8 else 2) if by_rows
-                   else 4 * 16 // DTYPES[call.b.dtype].itemsize)
-        args, relocs = call.pack()
-        return [
-            LaunchRecord(
-                kernel=source_of(variant, call, (("BY_ROWS", cpp(by_rows)),)),
-                grid=(-(-call.n // columns), 1, smaller(call.batches, MAX_GRID_Z)),
-                block=(warps * 32, 1, 1),
-                args=args,
-                relocs=relocs,
-                smem=(parts if by_rows else warps) * columns * mt * 4 + ALIGNMENT_SLACK,
-            )
-        ]
-
-    def examples(self, variant: Variant) -> list[Problem]:
-        """Return problems for compile tests; see LaunchRule."""
-        mt = int(variant.param("MT"))
-        found = []
-        for rule in variant.kernel.dtypes:
-            dtypes = (rule.inputs[0], rule.inputs[1], rule.output)
-            for turned in (False, True):
-                found += [gemm_problem(dtypes, shape=(mt, 256, 128), trans=(False, turned),
-                                       fused=turned),
-                          gemm_problem(dtypes, shape=(256, mt, 128), trans=(turned, True))]
-        return [p for p in found if not skinny_refusal(variant, skinny_call(p))]
-
-
 RULES: Mapping[str, LaunchRule] = {
     "gemm": PlainRule(_simple_shape, _simple_classes),
     "gemm.tiled": PlainRule(_tiled_shape, _tiled_classes),
+    "gemm.f32_async": PlainRule(_async_shape, _async_classes),
     "gemm.tensor_core": PlainRule(_tensor_core_shape, _tensor_core_classes),
     "gemm.wgmma": WgmmaRule(),
     "gemm.wgmma_f32": WgmmaF32Rule(),
     "gemm.skinny": SkinnyRule(),
+    "gemm.skinny_mma": DirectRule(),
+    "gemm.skinny_ring": RingRule(),
 }

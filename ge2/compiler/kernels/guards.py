@@ -150,11 +150,37 @@ def gemm_tensor_core(problem: Problem, variant: Variant, device: DeviceProfile) 
     return "bf16 needs sm_80" if is_bf16 and not device.caps["bf16"] else ""
 
 
+def gemm_f32_async(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Splitting K needs clusters; tiles are addressed by 32-bit offsets."""
+    from ...launch.gemm import async_refusal
+    from ...launch.gemm_call import gemm_call
+
+    if int(variant.param("SPLIT")) > 1 and not device.caps["cluster"]:
+        return "blocks that share K need clusters"
+    return async_refusal(variant, gemm_call(problem))
+
+
 def gemm_skinny(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
     """A few rows or columns, read in 16-byte vectors."""
     from ...launch.gemm_call import skinny_call, skinny_refusal
 
     return skinny_refusal(variant, skinny_call(problem))
+
+
+def gemm_skinny_mma(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Up to 16 rows or columns against weights along k, read in 16-byte vectors."""
+    from ...launch.gemm_call import skinny_call
+    from ...launch.gemm_skinny import direct_refusal
+
+    return direct_refusal(skinny_call(problem))
+
+
+def gemm_skinny_ring(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Up to 64 rows or columns, copied 16 bytes at a time."""
+    from ...launch.gemm_call import skinny_call
+    from ...launch.gemm_skinny import ring_refusal
+
+    return ring_refusal(variant, skinny_call(problem))
 
 
 def gemm_wgmma(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
@@ -184,7 +210,10 @@ CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "row_pipe": refuse_pipe,
     "row_resident": refuse_resident,
     "row_split": refuse_split,
+    "gemm_f32_async": gemm_f32_async,
     "gemm_skinny": gemm_skinny,
+    "gemm_skinny_mma": gemm_skinny_mma,
+    "gemm_skinny_ring": gemm_skinny_ring,
     "gemm_tensor_core": gemm_tensor_core,
     "gemm_wgmma": gemm_wgmma,
     "gemm_wgmma_f32": gemm_wgmma_f32,

@@ -73,7 +73,8 @@ def run_problem(kernel: Variant | str, problem: Problem, arrays: Sequence[Array 
         NoKernelError: no such kernel, or no variant serves the problem.
     """
     variant, profile = _resolve(kernel, problem, device)
-    records = launch_table.bind(problem, variant, profile)
+    # Nothing runs before the problem, so its inputs are constant.
+    records = launch_table.bind(problem, variant, profile, constant=range(len(problem.inputs)))
     edit = edit or Edit()
     records = [edit.record(record) for record in records]
     memory = Memory()

@@ -2,6 +2,7 @@
 // 16-byte vectors with many loads in flight, straight into registers.
 #pragma once
 
+#include <ge2/gemm/wait_once.cuh>
 #include <ge2/ptx/ldst.cuh>
 #include <ge2/types.cuh>
 
@@ -28,13 +29,16 @@ struct SkinnyRows {
 
     float acc[ROWS][M] = {};
 
-    void add(const T* const (&w)[ROWS], const T* const (&x)[M], int depth, int part, int lane) {
+    // waits: see wait_once; x is read only after that.
+    void add(const T* const (&w)[ROWS], const T* const (&x)[M], int depth, int part, int lane,
+             bool& waits) {
         const int vectors = depth / SIZE;
         int at = part * 32 + lane;
         for (; at + (UNROLL - 1) * STEP < vectors; at += UNROLL * STEP) {
-            add_vectors<UNROLL>(w, x, at);
+            add_vectors<UNROLL>(w, x, at, waits);
         }
-        for (; at < vectors; at += STEP) add_vectors<1>(w, x, at);
+        for (; at < vectors; at += STEP) add_vectors<1>(w, x, at, waits);
+        wait_once(waits);
         const int k = vectors * SIZE + lane;
         if (part != 0 || k >= depth) return;
 #pragma unroll
@@ -62,7 +66,7 @@ struct SkinnyRows {
 
 private:
     template <int COUNT>
-    void add_vectors(const T* const (&w)[ROWS], const T* const (&x)[M], int at) {
+    void add_vectors(const T* const (&w)[ROWS], const T* const (&x)[M], int at, bool& waits) {
         uint4 raw[COUNT][ROWS];
 #pragma unroll
         for (int u = 0; u < COUNT; ++u) {
@@ -71,6 +75,7 @@ private:
                 raw[u][r] = ptx::load_nc_16(w[r] + static_cast<long long>(at + u * STEP) * SIZE);
             }
         }
+        wait_once(waits);
 #pragma unroll
         for (int u = 0; u < COUNT; ++u) {
 #pragma unroll
