@@ -68,10 +68,16 @@ def buffer_sets(problem: Problem, device: CudaDevice,
 
 
 def problem_candidate(problem: Problem, device: CudaDevice, sets: Sequence[Tensors],
-                      variant: Variant | None = None) -> Candidate:
-    """Return a candidate that solves a problem on each of the buffer sets."""
+                      variant: Variant | None = None, constant: Sequence[int] = ()) -> Candidate:
+    """Return a candidate that solves a problem on each of the buffer sets.
+
+    Args:
+        problem, device, sets: what, where and on which buffers.
+        variant: how; default: as selected.
+        constant: slots of inputs that stand for a model's weights; see launch_table.bind.
+    """
     chosen = variant or selector.select(problem, device.profile).variant
-    records = table.bind(problem, chosen, device.profile)
+    records = table.bind(problem, chosen, device.profile, constant=constant)
     workspace = max((record.workspace for record in records), default=0)
     semaphores = max((record.semaphores for record in records), default=0)
     scratch = SCRATCH.get(device, 0, workspace, semaphores) if workspace or semaphores else (0, 0)

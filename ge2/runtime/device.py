@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import cache
 from typing import Any, Protocol
 
@@ -26,10 +25,6 @@ class Unit(Protocol):
 
     args: Args
     record: LaunchRecord
-
-    def resize(self, grid: tuple[int, int, int]) -> None:
-        """Launch with another grid from now on."""
-        ...
 
     def __call__(self, stream: int, /) -> None:
         """Launch on a stream with the addresses patched last."""
@@ -279,10 +274,6 @@ class EmulatedUnit:
         self.report: Any = None
         self._device = device
         self._emulate = emulate
-
-    def resize(self, grid: tuple[int, int, int]) -> None:
-        """Launch with another grid from now on."""
-        self.record = replace(self.record, grid=grid)
 
     def __call__(self, _stream: int, /) -> None:
         """Run the kernel.
