@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+
+from .ir.size import larger
 
 ALIGNMENT = 256
 _BLOCK = 16  # steps
@@ -104,3 +107,27 @@ def _lowest_gap(busy: Sequence[tuple[int, int]], size: int) -> int:
             break
         offset = max(offset, end)
     return offset
+
+
+def plan_slots(intervals: Sequence[Interval]) -> Layout:
+    """Return offsets that hold for every size of a class, where byte counts are sizes.
+
+    Buffers that are never in use at the same step share a slot as large as the largest of them;
+    slots lie one behind the other. Which buffers share is decided at the class's example.
+    """
+    slots: list[list[int]] = []
+    by_size = sorted(range(len(intervals)), key=lambda i: -int.__index__(intervals[i].padded))
+    for index in by_size:
+        own = intervals[index]
+        slot = next((s for s in slots if all(
+            own.last < intervals[i].first or intervals[i].last < own.first for i in s)), None)
+        if slot is None:
+            slots.append([index])
+        else:
+            slot.append(index)
+    offsets, end = [0] * len(intervals), 0
+    for slot in slots:
+        for index in slot:
+            offsets[index] = end
+        end += reduce(larger, dict.fromkeys(intervals[i].padded for i in slot))
+    return Layout(tuple(offsets), end, end)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ..errors import GraphError, MissingInput, ShapeMismatch
 from .ir.dim import Dim, Extent, evaluate, symbols
-from .ir.nodes import Graph
+from .ir.nodes import Graph, TensorType
 
 
 def bind_symbols(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
@@ -64,24 +64,33 @@ def concretize(graph: Graph, values: Mapping[str, int]) -> Graph:
     Raises:
         GraphError: a dimension has no value.
     """
+    return replace_dims(graph, lambda dim: evaluate(dim, values), f"Dimensions are {dict(values)}")
+
+
+def replace_dims(graph: Graph, number: Callable[[Dim], int], hint: str = "") -> Graph:
+    """Return the graph with every symbolic extent replaced by a number of the caller's choice.
+
+    Raises:
+        GraphError: an extent becomes negative; the hint tells why.
+    """
     if all(t.is_static for t in graph.types.values()):
         return graph
     made = graph.copy()
-    made.types = {name: t.concrete(values) for name, t in graph.types.items()}
+    made.types = {name: TensorType(t.dtype, _concrete(t.shape, number))
+                  for name, t in graph.types.items()}
     for name, t in made.types.items():
         if any(isinstance(extent, int) and extent < 0 for extent in t.shape):
-            raise GraphError(f"value {name!r} gets a negative extent", found=str(t),
-                             hint=f"Dimensions are {dict(values)}")
+            raise GraphError(f"value {name!r} gets a negative extent", found=str(t), hint=hint)
     made.nodes = [
-        replace(node, attrs={k: _concrete(v, values) for k, v in node.attrs.items()})
+        replace(node, attrs={k: _concrete(v, number) for k, v in node.attrs.items()})
         for node in graph.nodes
     ]
     return made
 
 
-def _concrete(value: Any, values: Mapping[str, int]) -> Any:
+def _concrete(value: Any, number: Callable[[Dim], int]) -> Any:
     if isinstance(value, Dim):
-        return evaluate(value, values)
+        return number(value)
     if isinstance(value, list | tuple):
-        return type(value)(_concrete(item, values) for item in value)
+        return type(value)(_concrete(item, number) for item in value)
     return value

@@ -6,7 +6,7 @@ buffer; operands that a kernel cannot take as strided get a dense copy first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from ..errors import LayoutMismatch, NoKernelError, StrideMismatch, Unsupported
 from ..evidence.device import DeviceProfile
 from ..launch.record import LaunchRecord
 from ..problem import Problem, TensorSpec
-from .arena import ALIGNMENT, Interval, plan_arena
+from .arena import ALIGNMENT, Interval, Layout, plan_arena
 from .ir.nodes import Graph, Node, TensorType, present
 from .kernels import selector
 from .kernels.lower import accepts_strides, lower
@@ -115,6 +115,11 @@ class Plan:
         return [_explain_step(step) for step in self.steps]
 
 
+def launch_offsets(step: Step) -> tuple[int, ...]:
+    """Return the byte offsets of a step's buffers in their roots, then of its semaphores."""
+    return (*(ref.offset if ref else 0 for ref in step.buffers), step.semaphores)
+
+
 def _explain_step(step: Step) -> dict[str, Any]:
     choice = step.choice
     return {
@@ -131,9 +136,12 @@ def _explain_step(step: Step) -> dict[str, Any]:
     }
 
 
+LayOut = Callable[[Sequence[Interval]], Layout]
+
+
 def make_plan(graph: Graph, device: DeviceProfile, *,
-              feeds: Mapping[str, TensorSpec] | None = None,
-              choose: Chooser = selector.select) -> Plan:
+              feeds: Mapping[str, TensorSpec] | None = None, choose: Chooser = selector.select,
+              lay_out: LayOut = plan_arena) -> Plan:
     """Return the plan of a concrete graph.
 
     Args:
@@ -142,11 +150,12 @@ def make_plan(graph: Graph, device: DeviceProfile, *,
         feeds: strides and alignment of inputs and outputs as the caller has them; dense and
             aligned to 16 bytes where absent.
         choose: returns the variant of each problem; default: the selector's rules.
+        lay_out: places the buffers of the arena.
 
     Raises:
         NoKernelError: a node has no kernel; lists the candidates and what refused them.
     """
-    builder = _Builder(graph.copy(), device, feeds or {}, choose)
+    builder = _Builder(graph.copy(), device, feeds or {}, choose, lay_out)
     for node in graph.nodes:
         builder.add(node)
     return builder.finish()
@@ -170,7 +179,7 @@ def problem_plan(problem: Problem, device: DeviceProfile, variant: Variant | Non
             graph.types[name] = TensorType(spec.dtype, spec.shape)
     graph.inputs, graph.outputs = list(present(names)), outputs
     node = Node(problem.op_type, problem.op_type.lower(), tuple(names), tuple(outputs))
-    builder = _Builder(graph, device, {}, choose)
+    builder = _Builder(graph, device, {}, choose, plan_arena)
     builder.allocate_outputs(node)
     builder.add_problem(node, problem, variant)
     return builder.finish()
@@ -194,6 +203,7 @@ class _Builder:
     device: DeviceProfile
     feeds: Mapping[str, TensorSpec]
     choose: Chooser
+    lay_out: LayOut
     roots: list[Root] = field(default_factory=list)
     aligns: list[int] = field(default_factory=list)
     values: dict[str, tuple[int, View]] = field(default_factory=dict)
@@ -217,7 +227,7 @@ class _Builder:
 
     def _dense_spec(self, name: str) -> TensorSpec:
         kind = self.graph.types[name]
-        return TensorSpec.dense(kind.dtype, tuple(int(extent) for extent in kind.shape))  # type: ignore[arg-type]
+        return TensorSpec.dense(kind.dtype, kind.shape)  # type: ignore[arg-type]
 
     def _root(self, name: str, kind: str, nbytes: int, align: int = MAX_ALIGN) -> int:
         self.roots.append(Root(name, kind, nbytes))
@@ -386,7 +396,7 @@ class _Builder:
                 first.setdefault(root, index)
                 last[root] = index
         mine = [i for i, r in enumerate(self.roots) if r.in_arena and i in first]
-        layout = plan_arena([Interval(self.roots[i].nbytes, first[i], last[i]) for i in mine])
+        layout = self.lay_out([Interval(self.roots[i].nbytes, first[i], last[i]) for i in mine])
         return dict(zip(mine, layout.offsets, strict=True)), layout.nbytes, layout.live_bound
 
 

@@ -27,13 +27,13 @@ _ALIGN_SLACK = 1024  # shared_memory() rounds its base up
 
 
 @lru_cache(maxsize=1)
-def _layout() -> tuple[np.dtype[Any], np.dtype[Any], str]:
+def _layout() -> tuple[np.dtype[Any], str]:
     pairs = [(name, "i4", (2,)) for name in ("extent", "step", "pad", "dilation")]
     shape = args_dtype(("pixel", axes_fields(3)), ("tap", axes_fields(3)), ("pixels", "i4"),
                        ("taps", "i4"), ("groups", "i4"), ("group_out", "i4"), *pairs)
     dtype = args_dtype(("x", "u8"), ("w", "u8"), ("bias", "u8"), ("residual", "u8"),
                        ("y", "u8"), ("shape", shape))
-    return dtype, shape, args_checks(dtype) + "\n" + args_checks(shape, "ge2::ConvShape")
+    return dtype, args_checks(dtype) + "\n" + args_checks(shape, "ge2::ConvShape")
 
 
 def conv_epilogue(problem: Problem) -> ExprBundle:
@@ -96,15 +96,13 @@ def _record(problem: Problem, variant: Variant, context: dict[str, Any], blocks:
     x, w, y = dense_operands(problem)
     sizes = conv_sizes(problem)
     pads = cast("tuple[int, ...]", problem.attr_map["pads"])
-    dtype, layout, checks = _layout()
-    shape = np.zeros((), layout)
-    for name, value in {
+    dtype, checks = _layout()
+    shape = {
         "pixel": axes_value((y.shape[0], *y.shape[2:])), "tap": axes_value(w.shape[1:]),
         "pixels": sizes.pixels, "taps": sizes.taps, "groups": sizes.groups,
         "group_out": sizes.group_out, "extent": x.shape[2:], "pad": pads[:2],
         "step": problem.attr_map["strides"], "dilation": problem.attr_map["dilations"],
-    }.items():
-        shape[name] = value
+    }
     full = {
         **variant.param_map, **context, **epilogue_context(problem),
         "acc": "double" if x.dtype == "f64" else "float", "offset": _offset(problem),

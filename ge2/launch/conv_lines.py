@@ -33,8 +33,8 @@ _CHUNK = 16  # bytes
 
 
 @lru_cache(maxsize=1)
-def _layouts() -> tuple[np.dtype[Any], np.dtype[Any], np.dtype[Any], str]:
-    """Return the layouts of ArrangeArgs, Args and ConvLines, and the checks of all three."""
+def _layouts() -> tuple[np.dtype[Any], np.dtype[Any], str]:
+    """Return the layouts of ArrangeArgs and Args, and the checks of them and of ConvLines."""
     pairs = [(name, "i4", (2,)) for name in ("extent", "step", "pad", "dilation")]
     counts = [(name, "i4") for name in ("pixels", "chunks", "groups", "group_in", "group_out")]
     shape = args_dtype(("pixel", axes_fields(3)), ("chunk", axes_fields(3)),
@@ -45,14 +45,13 @@ def _layouts() -> tuple[np.dtype[Any], np.dtype[Any], np.dtype[Any], str]:
                          ("y", "u8"), ("shape", shape))
     checks = (args_checks(arrange, "ArrangeArgs"), args_checks(product),
               args_checks(shape, "ge2::ConvLines"))
-    return arrange, product, shape, "\n".join(checks)
+    return arrange, product, "\n".join(checks)
 
 
 def _shape_value(problem: Problem, plan: LinesPlan) -> Any:
     x, w, y = dense_operands(problem)
     sizes = conv_sizes(problem)
-    block = np.zeros((), _layouts()[2])
-    values = {
+    return {
         "pixel": axes_value((y.shape[0], *y.shape[2:])),
         "chunk": axes_value((*w.shape[2:], plan.chunks)),
         "plane": axes_value((y.shape[0], prod(y.shape[2:]))),
@@ -63,9 +62,6 @@ def _shape_value(problem: Problem, plan: LinesPlan) -> Any:
         "pad": cast("tuple[int, ...]", problem.attr_map["pads"])[:2],
         "dilation": problem.attr_map["dilations"],
     }
-    for name, value in values.items():
-        block[name] = value
-    return block
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +77,7 @@ class LinesRule:
         rows, pixels = int(variant.param("CHANNELS")), int(variant.param("PIXELS"))
         threads = 256 if rows * pixels >= 128 * 128 else 128
         context = tuple(sorted({
-            **variant.param_map, **epilogue_context(problem), "ARGS_CHECKS": _layouts()[3],
+            **variant.param_map, **epilogue_context(problem), "ARGS_CHECKS": _layouts()[2],
             "threads": threads, "planar": "true" if plan.planar else "false",
             "chunk_tile": plan.chunk_tile, "x_vector": plan.x_vector, "y_vector": plan.y_vector,
         }.items()))

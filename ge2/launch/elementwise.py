@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -52,15 +52,12 @@ def axes_fields(rank: int) -> np.dtype[Any]:
                       ("shift", "u4", (rank,)))
 
 
-def axes_value(extents: Sequence[int]) -> Any:
-    """Return a ge2::Axes for these extents, outermost first."""
-    block = np.zeros((), axes_fields(len(extents)))
-    block["extent"] = extents
+def axes_value(extents: Sequence[int]) -> Mapping[str, Sequence[int]]:
+    """Return the members of a ge2::Axes for these extents, outermost first."""
     # Kernels with an extent beyond 31 bits use 64-bit division.
     pairs = [divider(extent) if 0 < extent <= INT32_MAX else (0, 0) for extent in extents]
-    block["multiplier"] = [m for m, _ in pairs]
-    block["shift"] = [s for _, s in pairs]
-    return block
+    return {"extent": extents, "multiplier": [m for m, _ in pairs],
+            "shift": [s for _, s in pairs]}
 
 
 def pointer_fields(n_inputs: int, n_outputs: int) -> list[tuple[str, str]]:
@@ -130,21 +127,20 @@ def _checks(dtype: np.dtype[Any]) -> str:
 
 def _stream_record(problem: Problem, variant: Variant, walk: Walk, vector: int) -> LaunchRecord:
     """Return the record of the kernels that walk a linear index: vec and strided."""
-    tensors = present_tensors(problem)
     rank = len(walk.shape)
     vectors = -(-walk.size // vector) if vector else walk.size
     linear, offset = index_types(vectors, walk.reach)
-    strides, extents = np.array(walk.strides, "i8"), list(walk.shape)
+    strides, extents = walk.strides, list(walk.shape)
     if vector:
         extents[-1] = -(-extents[-1] // vector)
-        strides[:, -1] *= vector
+        strides = tuple((*s[:-1], s[-1] * vector) for s in strides)
     threads, unroll = variant.param("THREADS"), variant.param("UNROLL")
     blocks = -(-vectors // (threads * unroll))
     if blocks > _GRID_LIMIT:
         raise Unsupported("too many elements for one launch", found=walk.size)
     dtype = _stream_dtype(len(problem.inputs), len(problem.outputs), rank, bool(vector))
     values = {"size": walk.size, "axes": axes_value(extents),
-              "stride": strides.reshape(len(tensors), rank)}
+              "stride": strides}
     context: dict[str, Any] = {"rank": rank, "linear": linear, "offset": offset}
     if vector:
         values["vectors"] = vectors
@@ -275,16 +271,15 @@ class TiledRule:
             blocks *= extent
         if blocks > _GRID_LIMIT:
             raise Unsupported("too many tiles for one launch", found=blocks)
-        strides = np.array(plan.walk.strides, "i8")
-        steps = strides.copy()
-        steps[:, -2:] *= tile
+        strides = plan.walk.strides
+        steps = [(*s[:-2], s[-2] * tile[0], s[-1] * tile[1]) for s in strides]
         sizes = [DTYPES[t.dtype].itemsize if s else 0
                  for t, s in zip(present_tensors(problem)[:n_in], plan.staged, strict=True)]
         rank = len(extents)
         values = {"extent_a": plan.walk.shape[-1], "extent_b": plan.walk.shape[-2],
                   "blocks": axes_value(extents), "stride": steps,
-                  "stride_a": strides[:, -1], "stride_b": strides[:, -2]}
-        modes = tuple("staged" if s else MODES[int(strides[i, -1])]
+                  "stride_a": [s[-1] for s in strides], "stride_b": [s[-2] for s in strides]}
+        modes = tuple("staged" if s else MODES[strides[i][-1]]
                       for i, s in enumerate(plan.staged))
         context = {
             "rank": rank, "offset": index_types(1, plan.walk.reach)[1], "vector": plan.vector,

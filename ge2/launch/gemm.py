@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..compiler.ir.scalar_ops import C_TYPES
+from ..compiler.ir.size import smaller
 from ..contract import DTYPES
 from ..errors import Unsupported
 from ..problem import Problem
@@ -67,7 +68,7 @@ class PlainRule:
         return [
             LaunchRecord(
                 kernel=source_of(variant, call, self.classes(variant, call, device)),
-                grid=(tiles * shape.split, 1, min(call.batches, MAX_GRID_Z)),
+                grid=(tiles * shape.split, 1, smaller(call.batches, MAX_GRID_Z)),
                 block=shape.block,
                 args=args,
                 relocs=relocs,

@@ -15,7 +15,7 @@ from ..compiler.opdefs.gemm_epilogue import EPILOGUE_SCALARS
 from ..contract import DTYPES
 from ..errors import Invalid, Unsupported
 from ..problem import Problem, TensorSpec
-from .record import Reloc, args_checks, args_dtype
+from .record import Reloc, args_checks, args_dtype, pack_words
 
 if TYPE_CHECKING:
     from ..compiler.kernels.metadata import Variant
@@ -127,13 +127,13 @@ class GemmCall:
                   int(self.b.batch[2] != 0))
         relocs = _append_operands(words, [*sources, *(operand for _, operand in self.extras)])
         words += [0] * (-len(words) % 8)
-        return struct.pack(f"<{len(words)}q", *words), relocs
+        return pack_words(words), relocs
 
     def pack(self) -> tuple[bytes, tuple[Reloc, ...]]:
         """Return the Args bytes that every plain GEMM kernel starts with, and its holes."""
         words = [self.m, self.n, self.k, self.batches, *self.batch, *_double_words(self.scalars)]
         relocs = _append_operands(words, self.operands)
-        return struct.pack(f"<{len(words)}q", *words), relocs
+        return pack_words(words), relocs
 
     def transposed(self) -> GemmCall:
         """Return the same product as its transpose: B times A, into Y by columns."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..compiler.ir.size import smaller
 from ..contract import DTYPES
 from ..errors import Unsupported
 from ..problem import Problem
@@ -41,7 +42,7 @@ class SkinnyRule:
         return [
             LaunchRecord(
                 kernel=source_of(variant, call, (("BY_ROWS", cpp(by_rows)),)),
-                grid=(-(-call.n // columns), 1, min(call.batches, MAX_GRID_Z)),
+                grid=(-(-call.n // columns), 1, smaller(call.batches, MAX_GRID_Z)),
                 block=(warps * 32, 1, 1),
                 args=args,
                 relocs=relocs,
@@ -84,7 +85,7 @@ class RingRule:
         return [
             LaunchRecord(
                 kernel=source_of(variant, call, classes),
-                grid=(-(-call.n // (64 * groups)) * split, 1, min(call.batches, MAX_GRID_Z)),
+                grid=(-(-call.n // (64 * groups)) * split, 1, smaller(call.batches, MAX_GRID_Z)),
                 block=(128 * groups, 1, 1),
                 args=args,
                 relocs=relocs,
@@ -147,7 +148,7 @@ class DirectRule:
         return [
             LaunchRecord(
                 kernel=source_of(variant, call, (("MT", rows),)),
-                grid=(-(-call.n // 16), 1, min(call.batches, MAX_GRID_Z)),
+                grid=(-(-call.n // 16), 1, smaller(call.batches, MAX_GRID_Z)),
                 block=(warps * 32, 1, 1),
                 args=args,
                 relocs=relocs,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..compiler.ir.size import smaller
 from ..contract import DTYPES
 from ..errors import Unsupported
 from ..problem import Problem
@@ -83,7 +84,7 @@ def product_launch(call: GemmCall, variant: Variant, device: DeviceProfile,
                          (("STAGES", stages), ("STORES", per_warp), ("PDL", cpp(pdl)),
                           ("PAIRED", paired), *classes),
                          tensor_maps=True, sources=tuple(name for name, _ in sources)),
-        grid=(min(tiles, device.sm_count), 1, 1),
+        grid=(smaller(tiles, device.sm_count), 1, 1),
         block=(128 * (1 + consumers), 1, 1),
         args=args,
         relocs=relocs,
@@ -164,6 +165,6 @@ def operand_refusal(name: str, x: Operand) -> str:
     if inner != 1 or (name == "Y" and x.column != 1):
         return f"{name} has no axis of stride 1 along which it can be read"
     step = 16 // DTYPES[x.dtype].itemsize
-    if x.align % 16 or outer % step or x.batch[2] % step or min(outer, x.batch[2]) < 0:
+    if x.align % 16 or outer % step or x.batch[2] % step or outer < 0 or x.batch[2] < 0:
         return f"{name} is not aligned to 16 bytes in every row"
     return ""

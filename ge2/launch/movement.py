@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import gcd
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..compiler.ir.size import common_divisor
 from ..compiler.kernels.walk import Walk, vector_width, walk_of
 from ..contract import DTYPES
 from ..problem import Problem, TensorSpec
@@ -29,9 +29,9 @@ WORDS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "unsigned lo
 def word_bytes(spec: TensorSpec, *extents: int) -> int:
     """Return the widest word that divides the address and these extents (elements)."""
     size = DTYPES[spec.dtype].itemsize
-    words = gcd(16, spec.align)
+    words = common_divisor(16, spec.align)
     for extent in extents:
-        words = gcd(words, extent * size)
+        words = common_divisor(words, extent * size)
     return max(words, size)
 
 
@@ -45,7 +45,7 @@ def _layout(rank: int) -> tuple[np.dtype[Any], str]:
 def copy_record(variant: Variant, source: TensorSpec, target: TensorSpec, slots: tuple[int, int],
                 addend: int) -> LaunchRecord:
     """Return the copy of source into a strided region of the output, addend bytes in."""
-    tensors = (source, replace(target, align=gcd(target.align, addend or 16)))
+    tensors = (source, replace(target, align=common_divisor(target.align, addend or 16)))
     walk: Walk = walk_of(tensors)
     width = max(vector_width(walk, tensors), 1)
     if walk.strides[0][-1] != 1 or (len(walk.shape) == 1 and walk.size % width):

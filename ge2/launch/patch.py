@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from .record import SEMAPHORES, WORKSPACE, LaunchRecord, TensorMapSpec
 
 EncodeMap = Callable[[TensorMapSpec, int], bytes]
+Get = Callable[[tuple[int, ...]], tuple[int, ...]]
 
 ARGS_ALIGN = 64
 
@@ -48,6 +50,23 @@ class Args:
         for spec in self._maps:
             base = addresses[spec.slot] if spec.slot >= 0 else workspace
             self._bytes[spec.offset:spec.offset + 128] = self._encode(spec, base + spec.addend)
+
+    def resize(self, numbers: tuple[int, ...], fields: Iterable[tuple[int, Struct, Get]],
+               addends: Get | None, maps: tuple[TensorMapSpec, ...]) -> None:
+        """Write what differs at another size; patch() has to follow.
+
+        Args:
+            numbers: all numbers of that size.
+            fields: (byte offset, layout, numbers to write there).
+            addends: of the relocations, where they differ.
+            maps: the tensor maps.
+        """
+        for offset, layout, get in fields:
+            layout.pack_into(self._bytes, offset, *get(numbers))
+        if addends is not None:
+            self._holes = [(index, slot, addend) for (index, slot, _), addend in zip(
+                self._holes, addends(numbers), strict=True)]
+        self._maps = maps
 
     def holes(self, slot: int) -> list[tuple[memoryview[int], int, int]] | None:
         """Return (words, index, addend) of every word that holds a slot's address.

@@ -7,11 +7,14 @@ launcher, the executor, CUDA graphs, the emulator and tuning all use the same re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from ..compiler.ir.size import Size, as_example, is_tracing
 
 WORKSPACE = -1
 SEMAPHORES = -2
@@ -119,14 +122,77 @@ class ArgsBuilder:
         """Return the struct's bytes and its relocations; addresses maps field -> (slot, addend)."""
         block = np.zeros((), self.dtype)
         for name, value in self.values.items():
-            block[name] = value
+            _assign(block, name, as_example(value) if is_tracing() else value)
         fields = self.dtype.fields
         assert fields is not None
         relocs = tuple(
             Reloc(int(fields[name][1]), slot, addend)
             for name, (slot, addend) in self.addresses.items()
         )
-        return block.tobytes(), relocs
+        if not is_tracing():
+            return block.tobytes(), relocs
+        return SizedBytes(block.tobytes(), tuple(_sizes(self.dtype, 0, self.values))), relocs
+
+
+def _assign(block: Any, name: str, value: Any) -> None:
+    if isinstance(value, Mapping):
+        for inner, part in value.items():
+            _assign(block[name], inner, part)
+    else:
+        block[name] = value
+
+
+_CODES = {"i4": "i", "u4": "I", "i8": "q", "u8": "Q"}
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A number in an Args struct that depends on named dimensions.
+
+    Attributes:
+        offset: in bytes.
+        code: its type, as the struct module writes it.
+        size: the number.
+    """
+
+    offset: int
+    code: str
+    size: Size
+
+
+class SizedBytes(bytes):
+    """An Args struct of a class of sizes: the bytes at the class's example, and what varies."""
+
+    patches: tuple[Patch, ...]
+
+    def __new__(cls, data: bytes, patches: tuple[Patch, ...]) -> SizedBytes:
+        made = super().__new__(cls, data)
+        made.patches = patches
+        return made
+
+
+def pack_words(words: Sequence[int]) -> bytes:
+    """Return 64-bit words as the bytes of an Args struct."""
+    data = struct.pack(f"<{len(words)}q", *words)
+    if not is_tracing():
+        return data
+    return SizedBytes(data, tuple(Patch(8 * i, "q", word) for i, word in enumerate(words)
+                                  if isinstance(word, Size)))
+
+
+def _sizes(dtype: np.dtype[Any], start: int, value: Any) -> Iterator[Patch]:
+    """Yield the sizes in a struct, in order of their places."""
+    if isinstance(value, Size):
+        yield Patch(start, _CODES[dtype.str[1:]], value)
+    elif isinstance(value, Mapping):
+        assert dtype.fields is not None
+        for name, part in value.items():
+            inner, offset = dtype.fields[name][:2]
+            yield from _sizes(inner, start + int(offset), part)
+    elif isinstance(value, tuple | list):
+        element = dtype.base if len(dtype.shape) == 1 else np.dtype((dtype.base, dtype.shape[1:]))
+        for index, part in enumerate(value):
+            yield from _sizes(element, start + index * element.itemsize, part)
 
 
 def args_dtype(*fields: tuple[Any, ...]) -> np.dtype[Any]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import gcd, prod
+from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from ..compiler.ir.size import common_divisor
 from ..contract import DTYPES
 from ..problem import Problem, TensorSpec
 from .elementwise import axes_fields, axes_value, index_types
@@ -86,7 +87,8 @@ class ResampleRule:
         size = DTYPES[y.dtype].itemsize
         weighs = [seen.slots[1] is not None, seen.slots[3] is not None]
         wide = _SUMMED_BYTES if any(weighs) else _PICKED_BYTES
-        columns = gcd(max(wide // size, 1), seen.columns[1] * seen.inner, y.align // size)
+        columns = common_divisor(min(max(wide // size, 1), y.align // size),
+                                 seen.columns[1] * seen.inner)
         rows = int(variant.param("ROWS"))
         walk = (seen.outer, -(-seen.rows[1] // rows), seen.middle,
                 seen.columns[1] * seen.inner // columns)

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..compiler.ir.row import RowOp
 from ..compiler.ir.row_ops import build_row_op
+from ..compiler.ir.size import larger, smaller
 from ..compiler.kernels.row_plans import (
     MAX_LANES,
     WARP,
@@ -370,7 +371,7 @@ class ColumnRule:
         splits = 1
         if not op.reads_row_to_finish:
             wanted = -(-device.sm_count * (1024 // (across * down)) // groups)
-            splits = max(1, min(wanted, layout.n // (down * 16), 1024))
+            splits = larger(1, smaller(smaller(wanted, layout.n // (down * 16)), 1024))
         state = state_bytes(op)
         context = {"vector": vector, "whole": inner % vector == 0, "state_bytes": state}
         shared = {"workspace": groups * splits * across * vector * state,

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .. import config
-from ..compiler.plan import Plan, Step
+from ..compiler.plan import Plan, Step, launch_offsets
+from ..compiler.sized_plan import SizedPlan
 from ..errors import Ge2Error
 from .cuda_graph import KernelGraph
 from .device import Device, EmulatedUnit, Unit
 from .lease import Lease, LeasePool, make_lease
+from .sizing import Sizing
 
 Observer = Callable[[Step, Unit, int], None]
 """Called with a step, its launch and the raw stream, after the launch has finished."""
@@ -27,6 +29,7 @@ class BoundPlan:
         external: the roots of inputs and outputs; the others never move in a lease.
         leases: what calls run in.
         synchronous: whether GE2_SYNC=1 was set when the plan was bound.
+        sized: set where the plan serves a class of sizes.
     """
 
     plan: Plan
@@ -36,6 +39,22 @@ class BoundPlan:
     external: list[int]
     leases: LeasePool
     synchronous: bool
+    sized: SizedPlan | None = None
+
+    def fit(self, lease: Lease, sizing: Sizing) -> None:
+        """Give a lease the numbers of a size, unless it has them."""
+        if lease.sizing is not None and lease.sizing.numbers == sizing.numbers:
+            return
+        if self.sized is not None:
+            numbers = sizing.numbers
+            for unit, launch in zip(lease.units, self.sized.launches, strict=True):
+                unit.resize(launch.grid(numbers))  # type: ignore[arg-type]
+                unit.args.resize(numbers, launch.fields, launch.addends,
+                                 launch.tensor_maps(numbers) if launch.maps else ())
+            lease.offsets = [get(numbers) for get in self.sized.launch_offsets]
+        else:
+            lease.offsets = [launch_offsets(step) for step in self.steps_of]
+        lease.fit(sizing, self.device)
 
     def launch(self, lease: Lease, bases: list[int], stream: int,
                observer: Observer | None = None) -> None:
@@ -80,19 +99,20 @@ class BoundPlan:
         semaphores = lease.semaphores.address if lease.semaphores else 0
         for launch in moved:
             step = self.steps_of[launch]
-            addresses = [bases[ref.root] + ref.offset if ref is not None else 0
-                         for ref in step.buffers]
+            *offsets, first = lease.offsets[launch]
+            addresses = [bases[ref.root] + offset if ref is not None else 0
+                         for ref, offset in zip(step.buffers, offsets, strict=True)]
             workspace = bases[step.workspace.root] if step.workspace else 0
-            lease.units[launch].args.patch(addresses, workspace, semaphores + step.semaphores)
+            lease.units[launch].args.patch(addresses, workspace, semaphores + first)
         lease.bases, lease.patched = bases, True
         return sorted(moved)
 
     def _launch_one_by_one(self, lease: Lease, stream: int, observer: Observer | None) -> None:
         wait = not self.device.is_capturing(stream)
-        for unit, step in zip(lease.units, self.steps_of, strict=True):
+        for unit, step, offsets in zip(lease.units, self.steps_of, lease.offsets, strict=True):
             try:
                 if isinstance(unit, EmulatedUnit):
-                    unit.memory = self._ranges(lease, step)
+                    unit.memory = self._ranges(lease, step, offsets[-1])
                 unit(stream)
                 if wait:
                     self.device.synchronize(stream)
@@ -103,17 +123,17 @@ class BoundPlan:
                               f"{unit.record.kernel.entry}: {error}",)
                 raise
 
-    def _ranges(self, lease: Lease, step: Step) -> Sequence[tuple[int, int]]:
-        """Return the exact (address, bytes) that a step may touch."""
+    def _ranges(self, lease: Lease, step: Step, first: int) -> Sequence[tuple[int, int]]:
+        """Return the exact (address, bytes) that a step may touch; semaphores start at first."""
+        assert lease.sizing is not None
         refs = {ref.root for ref in (*step.buffers, step.workspace) if ref is not None}
-        found = [(lease.bases[root], self.plan.roots[root].nbytes) for root in refs]
-        words = max((record.semaphores for record in step.records), default=0)
-        if lease.semaphores and words:
-            found.append((lease.semaphores.address + step.semaphores, 4 * words))
+        found = [(lease.bases[root], lease.sizing.nbytes[root]) for root in refs]
+        if lease.semaphores and any(record.semaphores for record in step.records):
+            found.append((lease.semaphores.address + first, lease.sizing.semaphore_bytes - first))
         return found
 
 
-def bind_plan(plan: Plan, device: Device) -> BoundPlan:
+def bind_plan(plan: Plan, device: Device, sized: SizedPlan | None = None) -> BoundPlan:
     """Return the plan on a device; nothing is compiled or allocated yet."""
     steps_of = [step for step in plan.steps for _ in step.records]
     uses: list[list[int]] = [[] for _ in plan.roots]
@@ -123,4 +143,5 @@ def bind_plan(plan: Plan, device: Device) -> BoundPlan:
             uses[root].append(launch)
     external = [i for i, root in enumerate(plan.roots) if root.kind in ("input", "output")]
     return BoundPlan(plan, device, steps_of, uses, external,
-                     LeasePool(lambda: make_lease(plan, device)), config.get("GE2_SYNC") == "1")
+                     LeasePool(lambda: make_lease(plan, device)), config.get("GE2_SYNC") == "1",
+                     sized)

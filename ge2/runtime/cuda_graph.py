@@ -17,7 +17,7 @@ class KernelGraph:
         launches: in order, patched with the first addresses. Their Args blocks stay in use.
     """
 
-    __slots__ = ("_api", "_exec", "_graph", "_launches", "_nodes", "_params")
+    __slots__ = ("_api", "_exec", "_graph", "_grids", "_launches", "_nodes", "_params")
 
     def __init__(self, launches: Sequence[Launch]) -> None:
         self._exec: Any = None
@@ -25,6 +25,7 @@ class KernelGraph:
         self._api = driver.api()
         self._launches = launches
         self._params = [launch.node_params() for launch in launches]
+        self._grids = [launch.grid for launch in launches]
         self._graph = check(self._api.cuGraphCreate(0))
         self._nodes: list[Any] = []
         for launch, params in zip(launches, self._params, strict=True):
@@ -55,9 +56,13 @@ class KernelGraph:
         self._nodes.append(node)
 
     def update(self, index: int) -> None:
-        """Give node index the arguments that its Launch was patched with last."""
+        """Give node index the arguments and the grid that its Launch has now."""
+        params, launch = self._params[index], self._launches[index]
+        if self._grids[index] != launch.grid:
+            params.gridDimX, params.gridDimY, params.gridDimZ = launch.grid
+            self._grids[index] = launch.grid
         (status,) = self._api.cuGraphExecKernelNodeSetParams(
-            self._exec, self._nodes[index], self._params[index])
+            self._exec, self._nodes[index], params)
         if status:
             raise LaunchFailed(f"updating {self._launches[index].record.kernel.entry} in a graph "
                                f"failed: {status.name}")

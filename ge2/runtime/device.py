@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import cache
 from typing import Any, Protocol
 
@@ -25,6 +26,10 @@ class Unit(Protocol):
 
     args: Args
     record: LaunchRecord
+
+    def resize(self, grid: tuple[int, int, int]) -> None:
+        """Launch with another grid from now on."""
+        ...
 
     def __call__(self, stream: int, /) -> None:
         """Launch on a stream with the addresses patched last."""
@@ -274,6 +279,10 @@ class EmulatedUnit:
         self.report: Any = None
         self._device = device
         self._emulate = emulate
+
+    def resize(self, grid: tuple[int, int, int]) -> None:
+        """Launch with another grid from now on."""
+        self.record = replace(self.record, grid=grid)
 
     def __call__(self, _stream: int, /) -> None:
         """Run the kernel.

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..compiler.ir.size import as_example
 from ..errors import EnvironmentUnusable, LaunchFailed, OutOfMemory
 from ..launch.patch import Args
 from ..launch.record import LaunchRecord, TensorMapSpec
@@ -274,7 +275,7 @@ class Launch:
     """
 
     __slots__ = ("_api", "_config", "_function", "_name", "_params", "_pointer", "_stream", "args",
-                 "record")
+                 "grid", "record")
 
     def __init__(self, record: LaunchRecord, handle: int) -> None:
         self.record = record
@@ -284,8 +285,14 @@ class Launch:
         self._function = function(handle, record.smem)
         self._pointer = (ctypes.c_void_p * 1)(self.args.address)
         self._params = ctypes.addressof(self._pointer)
-        self._config = _config(record)
+        self.grid: tuple[int, int, int] = as_example(record.grid)
+        self._config = _config(record, self.grid)
         self._stream = 0
+
+    def resize(self, grid: tuple[int, int, int]) -> None:
+        """Launch with another grid from now on."""
+        config = self._config
+        config.gridDimX, config.gridDimY, config.gridDimZ = self.grid = grid
 
     def __call__(self, stream: int) -> None:
         """Launch with the addresses patched last."""
@@ -300,7 +307,7 @@ class Launch:
         """Return graph-node parameters that read the same Args."""
         record, params = self.record, self._api.CUDA_KERNEL_NODE_PARAMS()
         params.func = self._function
-        params.gridDimX, params.gridDimY, params.gridDimZ = record.grid
+        params.gridDimX, params.gridDimY, params.gridDimZ = self.grid
         params.blockDimX, params.blockDimY, params.blockDimZ = record.block
         params.sharedMemBytes = record.smem
         params.kernelParams = self._params
@@ -308,10 +315,10 @@ class Launch:
         return params
 
 
-def _config(record: LaunchRecord) -> Any:
+def _config(record: LaunchRecord, grid: tuple[int, int, int]) -> Any:
     driver = api()
     config = driver.CUlaunchConfig()
-    config.gridDimX, config.gridDimY, config.gridDimZ = record.grid
+    config.gridDimX, config.gridDimY, config.gridDimZ = grid
     config.blockDimX, config.blockDimY, config.blockDimZ = record.block
     config.sharedMemBytes = record.smem
     config.hStream = driver.CUstream(0)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..compiler.class_plans import ClassPlans
 from ..compiler.concrete import bind_symbols, concretize
 from ..compiler.finish import finish_graph
 from ..compiler.ir.nodes import Graph, TensorType
@@ -23,6 +24,7 @@ from ..compiler.kernels.metadata import Variant
 from ..compiler.kernels.selector import Chooser
 from ..compiler.memory_budget import plan_within
 from ..compiler.plan import Plan, make_plan, problem_plan
+from ..compiler.sized_plan import SizedPlan, plan_at
 from ..errors import Invalid, near_matches
 from ..problem import Problem, TensorSpec
 from . import arrays, driver
@@ -39,6 +41,7 @@ from .device import (
 from .lease import Lease, make_lease
 from .memory import keep_with_capture
 from .route import Route, check_feeds, input_specs, make_route, output_specs
+from .sizing import Sizing, exact_sizing, sizing_at
 from .tuned import default_chooser
 
 Shape = tuple[int, ...] | TensorType
@@ -98,6 +101,8 @@ class Executable:
         self.backend = backend or default_backend()
         self._lock = threading.Lock()
         self._plans: OrderedDict[Any, BoundPlan] = OrderedDict()
+        self._sized_plans: dict[tuple[SizedPlan, tuple[bool, ...]], BoundPlan] = {}
+        self._generation = -1
         self._routes: dict[Any, Route] = {}
         self._constants: dict[str, Allocation] = {}
         self._late_constants: dict[str, Allocation] = {}
@@ -177,16 +182,22 @@ class Executable:
         Args:
             shapes: shape or type per input; may be left out where no dimension is symbolic.
         """
-        bound = self._bound(self._dense_feeds(shapes), self._on_gpu())
+        feeds, hosts = self._dense_feeds(shapes), self._on_gpu()
+        plan = self._plan(feeds)
+        if any(step.choice and step.choice.basis.kind != "rules" for step in plan.steps):
+            self._keep(self._key(feeds, hosts), bind_plan(plan, self.device))
+        bound, sizing = self._sized(feeds, hosts)
         if self.device.kind == "cuda":
             with self.device.active():
                 self._upload_constants()
-                bound.leases.warm()
-        return bound.plan
+                bound.leases.warm(lambda lease: bound.fit(lease, sizing))
+        return self.plan(shapes)
 
     def plan(self, shapes: Mapping[str, Shape] | None = None) -> Plan:
         """Return the plan for these input shapes without compiling anything."""
-        return self._bound(self._dense_feeds(shapes), self._on_gpu()).plan
+        feeds = self._dense_feeds(shapes)
+        bound, _ = self._sized(feeds, self._on_gpu())
+        return bound.plan if bound.sized is None else plan_at(bound.sized, self._values(feeds))
 
     def _on_gpu(self) -> tuple[bool, ...]:
         """Return the host flags of a call with all arrays on the GPU."""
@@ -224,7 +235,8 @@ class Executable:
             specs |= {n: spec for n, spec in output_specs(self.graph, wanted).items()
                       if spec.align < arrays.MAX_ALIGN}
             hosts = tuple(s.host for s in (*signatures.values(), *wanted.values()))
-            route = make_route(self._bound(specs, hosts), self.graph, signatures, wanted)
+            bound, sizing = self._sized(specs, hosts)
+            route = make_route(bound, sizing, self.graph, signatures, wanted)
             if len(self._routes) >= ROUTES_KEPT:
                 self._routes.clear()
             self._routes[key] = route
@@ -242,21 +254,56 @@ class Executable:
                 self._own_stream = driver.stream_create()
         return self._own_stream
 
-    def _bound(self, feeds: Mapping[str, TensorSpec], hosts: tuple[bool, ...]) -> BoundPlan:
-        """Return the plan for these specs; arrays on the host have leases of their own."""
-        if self.bound is not None:
-            return self.bound
-        key = (tuple(feeds.items()), hosts, registry.generation())
+    def _sized(self, feeds: Mapping[str, TensorSpec], hosts: tuple[bool, ...]
+               ) -> tuple[BoundPlan, Sizing]:
+        """Return the plan for these specs and its numbers; it may be shared by a class of sizes.
+
+        Arrays on the host have leases of their own.
+        """
+        key = self._key(feeds, hosts)
         with self._lock:
-            bound = self._plans.get(key)
-            if bound is not None:
+            bound = self.bound or self._plans.get(key)
+            if bound is not None and self.bound is None:
                 self._plans.move_to_end(key)
-                return bound
-        shapes = {name: feeds[name].shape for name in self.graph.inputs}
-        graph = concretize(self.graph, bind_symbols(self.graph, shapes))
-        plan = self._make_plan(finish_graph(graph), feeds)
+        if bound is None:
+            values = self._values(feeds)
+            sized = self._class_plan(values, feeds)
+            if sized is not None:
+                return self._shared(sized, hosts), sizing_at(sized, values)
+            bound = self._keep(key, bind_plan(self._plan(feeds), self.device))
+        return bound, exact_sizing(bound.plan)
+
+    def _class_plan(self, values: Mapping[str, int], feeds: Mapping[str, TensorSpec]
+                    ) -> SizedPlan | None:
+        pinned = getattr(self.choose, "mode", "pinned") == "pinned"
+        if not values or pinned or self.memory_budget is not None:
+            return None  # each size has its own choices
+        with self._lock:
+            if self._generation != registry.generation():
+                self._classes = ClassPlans(self.graph, self.device.profile)
+                self._generation = registry.generation()
+            return self._classes.find(values, feeds)
+
+    def _shared(self, sized: SizedPlan, hosts: tuple[bool, ...]) -> BoundPlan:
+        with self._lock:
+            key = sized, hosts
+            if key not in self._sized_plans:
+                self._sized_plans[key] = bind_plan(sized.plan, self.device, sized)
+            return self._sized_plans[key]
+
+    def _values(self, feeds: Mapping[str, TensorSpec]) -> dict[str, int]:
+        return bind_symbols(self.graph, {name: feeds[name].shape for name in self.graph.inputs})
+
+    def _plan(self, feeds: Mapping[str, TensorSpec]) -> Plan:
+        """Return the plan of exactly these sizes."""
+        plan = self._make_plan(finish_graph(concretize(self.graph, self._values(feeds))), feeds)
         self._upload_late(plan.graph)
-        bound = bind_plan(plan, self.device)
+        return plan
+
+    def _key(self, feeds: Mapping[str, TensorSpec], hosts: tuple[bool, ...]) -> Any:
+        return tuple(feeds.items()), hosts, registry.generation()
+
+    def _keep(self, key: Any, bound: BoundPlan) -> BoundPlan:
         with self._lock:
             self._plans[key] = bound
             if len(self._plans) > PLANS_KEPT:
@@ -312,8 +359,10 @@ class Executable:
         if given:
             _check_overlap(route, seen, given)
         lease = self._lease(route.bound, stream, capturing)
-        call = _Call(route, lease, list(lease.bases), [], [], {})
+        call = _Call(route, lease, [], [], [], {})
         try:
+            route.bound.fit(lease, route.sizing)
+            call.bases = list(lease.bases)
             if not lease.patched:
                 self._place_memory(call)
             self._place_inputs(call, seen)
@@ -341,7 +390,7 @@ class Executable:
                 memory = self._constants.get(root.name) or self._late_constants[root.name]
                 call.bases[index] = memory.address
             elif root.in_arena and lease.arena is not None:
-                call.bases[index] = lease.arena.address + root.offset
+                call.bases[index] = lease.arena.address + call.route.sizing.offsets[index]
         for index, memory in lease.owned.items():
             call.bases[index] = memory.address
 
@@ -350,7 +399,8 @@ class Executable:
         for (root, nbytes, host, stageable), (_, address, _) in zip(
                 call.route.inputs, seen, strict=True):
             if not host and root not in lease.owned:
-                moved = stageable and lease.graph is not None and bases[root] != address
+                moved = (stageable and lease.patched and lease.graph is not None
+                         and bases[root] != address)
                 if not moved:
                     bases[root] = address
                     continue
@@ -358,7 +408,7 @@ class Executable:
             call.copies_in.append((root, address, nbytes))
 
     def _own(self, lease: Lease, root: int, nbytes: int) -> int:
-        if root not in lease.owned:
+        if root not in lease.owned or lease.owned[root].nbytes < nbytes:
             lease.owned[root] = self.device.allocate(nbytes)
         return lease.owned[root].address
 

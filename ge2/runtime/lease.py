@@ -15,6 +15,7 @@ from ..compiler.plan import Plan
 from . import driver
 from .cuda_graph import KernelGraph
 from .device import Allocation, Device, Unit
+from .sizing import Sizing
 
 LEASES_KEPT = 4
 _PER_THREAD_STREAM = 2
@@ -27,9 +28,11 @@ class Lease:
     Attributes:
         plan: whose buffers these are.
         units: one per launch of the plan, in order.
+        sizing: the numbers that units and memory are made for; None before the first call.
         arena, semaphores: None where the plan needs none.
         owned: roots that have memory of their own (host inputs, host outputs, staged inputs;
             with the emulator every root).
+        offsets: of each launch's buffers in their roots, then of its semaphores.
         bases: the address of every root that the units are patched with; 0 before the first call.
         patched: whether there was a first call.
         graph: built at the first launch.
@@ -39,33 +42,46 @@ class Lease:
 
     plan: Plan
     units: list[Unit]
+    sizing: Sizing | None = None
     arena: Allocation | None = None
     semaphores: Allocation | None = None
     owned: dict[int, Allocation] = field(default_factory=dict)
+    offsets: list[tuple[int, ...]] = field(default_factory=list)
     bases: list[int] = field(default_factory=list)
     patched: bool = False
     graph: KernelGraph | None = None
     event: driver.Event | None = None
     stream: int | None = None
 
+    def fit(self, sizing: Sizing, device: Device) -> None:
+        """Make room for a size. Every address has to be placed anew after it.
+
+        Memory grows by half at least, so that growing sizes seldom allocate. With the emulator
+        every arena buffer is an allocation of its exact size, so that an access beyond it is seen.
+        """
+        if device.kind == "emulate":
+            for index, root in enumerate(self.plan.roots):
+                if root.in_arena:
+                    self.owned[index] = device.allocate(sizing.nbytes[index])
+        else:
+            self.arena = self._grown(self.arena, sizing.arena_bytes, device)
+        self.semaphores = self._grown(self.semaphores, sizing.semaphore_bytes, device, zero=True)
+        self.sizing, self.patched = sizing, False
+        self.bases = [0] * len(self.plan.roots)
+
+    def _grown(self, memory: Allocation | None, nbytes: int, device: Device, *, zero: bool = False,
+               ) -> Allocation | None:
+        have = memory.nbytes if memory else 0
+        if nbytes <= have:
+            return memory
+        if have and self.stream is not None:
+            device.synchronize(self.stream)
+        return device.allocate(max(nbytes, have * 3 // 2), zero=zero)
 
 
 def make_lease(plan: Plan, device: Device, *, private: bool = False) -> Lease:
-    """Return a lease; a private one serves one call and has no event.
-
-    With the emulator every arena buffer is an allocation of its exact size, so that an access
-    beyond it is seen.
-    """
-    units = device.prepare(plan.records)
-    lease = Lease(plan, units, bases=[0] * len(plan.roots))
-    if device.kind == "emulate":
-        for index, root in enumerate(plan.roots):
-            if root.in_arena:
-                lease.owned[index] = device.allocate(root.nbytes)
-    elif plan.arena_bytes:
-        lease.arena = device.allocate(plan.arena_bytes)
-    if plan.semaphore_bytes:
-        lease.semaphores = device.allocate(plan.semaphore_bytes, zero=True)
+    """Return a lease without memory; a private one serves one call and has no event."""
+    lease = Lease(plan, device.prepare(plan.records))
     if device.kind == "cuda" and not private:
         lease.event = driver.Event()
     return lease
@@ -84,10 +100,11 @@ class LeasePool:
         """The leases that no call holds."""
         return tuple(self._idle)
 
-    def warm(self) -> None:
+    def warm(self, prepare: Callable[[Lease], None]) -> None:
         """Make a lease, which compiles and loads the kernels, unless there is one."""
         if not self._idle:
             lease = self._make()
+            prepare(lease)
             with self._lock:
                 self._idle.append(lease)
 

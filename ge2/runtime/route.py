@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..compiler.ir.nodes import Graph, TensorType
+from ..compiler.ir.nodes import Graph
 from ..errors import (
     DeviceMismatch,
     DtypeMismatch,
@@ -21,6 +21,7 @@ from . import arrays
 from .arrays import Signature
 from .bound import BoundPlan
 from .device import Device
+from .sizing import Sizing
 
 # Updating a node costs 0.6 us of host time, a small copy 4.4 us once (measured on an H200).
 MANY_NODES = 8
@@ -70,6 +71,7 @@ class Route:
 
     Attributes:
         bound: the plan.
+        sizing: its numbers at the size of the arrays.
         inputs: in the order of the graph's inputs.
         outputs: in the order of the plan's outputs.
         kind: whose arrays are made, and whose current stream counts.
@@ -78,6 +80,7 @@ class Route:
     """
 
     bound: BoundPlan
+    sizing: Sizing
     inputs: tuple[InputRoute, ...]
     outputs: tuple[OutputRoute, ...]
     kind: str
@@ -140,12 +143,13 @@ def output_specs(graph: Graph, given: Mapping[str, Signature]) -> dict[str, Tens
     return {name: arrays.spec_of(signature) for name, signature in given.items()}
 
 
-def make_route(bound: BoundPlan, graph: Graph, signatures: Mapping[str, Signature],
+def make_route(bound: BoundPlan, sizing: Sizing, graph: Graph, signatures: Mapping[str, Signature],
                given: Mapping[str, Signature]) -> Route:
     """Return the route of a call.
 
     Args:
         bound: the plan for these signatures.
+        sizing: its numbers.
         graph: whose inputs and aliases count.
         signatures: of the inputs.
         given: of the arrays that the caller gave for outputs.
@@ -155,16 +159,17 @@ def make_route(bound: BoundPlan, graph: Graph, signatures: Mapping[str, Signatur
     """
     plan = bound.plan
     inputs = tuple(_input(bound, plan.inputs[name], signatures[name]) for name in graph.inputs)
+    specs = {name: TensorSpec.dense(graph.types[name].dtype, sizing.shapes[name])
+             for name in plan.outputs}
     first_gpu = next((s for s in signatures.values() if not s.host), None)
     kinds = {s.kind for s in signatures.values()}
     kind = first_gpu.kind if first_gpu else ("torch" if "torch" in kinds else "numpy")
     place = bound.device.index if first_gpu else None
-    outputs = tuple(_output(bound, graph, name, root, list(given), given, signatures,
-                            arrays.maker(kind, _dense(plan.graph.types[name]), place),
-                            place is None)
+    outputs = tuple(_output(bound, graph, name, root, specs[name], given, signatures,
+                            arrays.maker(kind, specs[name], place), place is None)
                     for name, root in plan.outputs.items())
     host = any(s.host for s in (*signatures.values(), *given.values()))
-    return Route(bound, inputs, outputs, kind, first_gpu is not None, host)
+    return Route(bound, sizing, inputs, outputs, kind, first_gpu is not None, host)
 
 
 def _input(bound: BoundPlan, root: int, signature: Signature) -> InputRoute:
@@ -174,22 +179,22 @@ def _input(bound: BoundPlan, root: int, signature: Signature) -> InputRoute:
     return InputRoute(root, spec.nbytes, signature.host, stageable)
 
 
-def _output(bound: BoundPlan, graph: Graph, name: str, root: int, order: list[str],
+def _output(bound: BoundPlan, graph: Graph, name: str, root: int, spec: TensorSpec,
             given: Mapping[str, Signature], signatures: Mapping[str, Signature],
             make: Callable[[int], Any], host: bool) -> OutputRoute:
-    nbytes = _dense(bound.plan.graph.types[name]).nbytes
+    nbytes = spec.nbytes
     source = graph.aliases.get(name)
     if source is not None:
         return OutputRoute(name, root, nbytes, signatures[source].host, make, -1,
                            graph.inputs.index(source))
     if name in given:
-        _check_output(name, given[name], bound.plan.graph.types[name], bound.device)
-        return OutputRoute(name, root, nbytes, given[name].host, make, order.index(name), -1)
+        _check_output(name, given[name], spec, bound.device)
+        return OutputRoute(name, root, nbytes, given[name].host, make, list(given).index(name), -1)
     return OutputRoute(name, root, nbytes, host, make, -1, -1)
 
 
-def _check_output(name: str, signature: Signature, kind: TensorType, device: Device) -> None:
-    found, wanted = arrays.spec_of(signature), _dense(kind)
+def _check_output(name: str, signature: Signature, wanted: TensorSpec, device: Device) -> None:
+    found = arrays.spec_of(signature)
     _check_device(device, signature, f"output {name!r}", name)
     if found.dtype != wanted.dtype:
         raise DtypeMismatch(f"output {name!r} has a wrong element type", argument=name,
@@ -200,10 +205,6 @@ def _check_output(name: str, signature: Signature, kind: TensorType, device: Dev
     if not found.is_dense:
         raise StrideMismatch(f"output {name!r} is not dense", argument=name,
                              found=found.strides, wanted=wanted.strides)
-
-
-def _dense(kind: TensorType) -> TensorSpec:
-    return TensorSpec.dense(kind.dtype, tuple(kind.shape))  # type: ignore[arg-type]
 
 
 __all__ = ["InputRoute", "OutputRoute", "Route", "check_feeds", "input_specs",

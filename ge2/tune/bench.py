@@ -312,7 +312,7 @@ class _Held:
     def __init__(self, unit: Unit, scratch: _Scratch) -> None:
         self._unit = unit
         self._scratch = scratch
-        self.args, self.record = unit.args, unit.record
+        self.args, self.record, self.resize = unit.args, unit.record, unit.resize
 
     def __call__(self, stream: int, /) -> None:
         self._unit(stream)

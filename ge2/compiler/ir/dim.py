@@ -7,7 +7,7 @@ taken as equal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Union
 
 from ...errors import GraphError
@@ -17,31 +17,42 @@ _Monomial = tuple[tuple["Atom", int], ...]
 
 
 class Atom:
-    """A symbol, or a floor division or remainder that does not simplify; interned by text."""
+    """A symbol, or an operation that does not simplify; interned by text.
+
+    Attributes:
+        kind: "symbol", "//", "%" or "call".
+        text: unique; how the atom is shown.
+        args: operands; none for a symbol.
+        function: what a call evaluates.
+    """
 
     _pool: ClassVar[dict[str, Atom]] = {}
     kind: str
     text: str
-    args: tuple[Dim, int] | None
-    __slots__ = ("args", "kind", "text")
+    args: tuple[Extent, ...]
+    function: Callable[..., int] | None
+    __slots__ = ("args", "function", "kind", "text")
 
-    def __new__(cls, kind: str, text: str, args: tuple[Dim, int] | None = None) -> Atom:
+    def __new__(cls, kind: str, text: str, args: tuple[Extent, ...] = (),
+                function: Callable[..., int] | None = None) -> Atom:
         found = cls._pool.get(text)
         if found is None:
             found = super().__new__(cls)
-            found.kind, found.text, found.args = kind, text, args
+            found.kind, found.text, found.args, found.function = kind, text, args, function
             cls._pool[text] = found
         return found
 
     def evaluate(self, values: Mapping[str, int]) -> int:
         """Return the value under a binding of all symbols."""
-        if self.args is None:
+        if self.kind == "symbol":
             if self.text not in values:
                 raise GraphError(f"symbolic dimension {self.text!r} has no value",
                                  hint=f"Give one, for example --sym {self.text}=32")
             return values[self.text]
-        top = evaluate(self.args[0], values)
-        return top // self.args[1] if self.kind == "//" else top % self.args[1]
+        operands = [evaluate(operand, values) for operand in self.args]
+        if self.function is not None:
+            return self.function(*operands)
+        return operands[0] // operands[1] if self.kind == "//" else operands[0] % operands[1]
 
 
 class Dim:
@@ -119,6 +130,14 @@ def symbol(name: str) -> Dim:
     return Dim({((Atom("symbol", name), 1),): 1})
 
 
+def call(function: Callable[..., int], *args: Extent) -> Extent:
+    """Return a function's value as an extent; functions are told apart by their names."""
+    if all(isinstance(arg, int) for arg in args):
+        return function(*args)
+    text = f"{function.__name__}({', '.join(map(repr, args))})"
+    return _make({((Atom("call", text, args, function), 1),): 1})
+
+
 def evaluate(extent: Extent, values: Mapping[str, int]) -> int:
     """Return the extent as an int.
 
@@ -142,7 +161,8 @@ def symbols(extent: Extent) -> set[str]:
     names: set[str] = set()
     for mono in extent.terms:
         for atom, _ in mono:
-            names |= {atom.text} if atom.args is None else symbols(atom.args[0])
+            names |= {atom.text} if atom.kind == "symbol" else set()
+            names |= {name for operand in atom.args for name in symbols(operand)}
     return names
 
 

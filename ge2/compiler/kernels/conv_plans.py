@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import gcd, log2, prod
+from math import log2, prod
 from typing import TYPE_CHECKING
 
 from ...problem import Problem
+from ..ir.size import common_divisor
 from .walk import INT32_MAX
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def lines_plan(problem: Problem) -> LinesPlan:
               and channels % 8 == 0 and x_plane % 8 == 0 and x.align == w.align == 16)
     return LinesPlan(
         planar, chunks, min(8, 1 << (chunks - 1).bit_length()),
-        gcd(8, max(x_plane, 1), x.align // 2), gcd(8, max(y_plane, 1), min(aligned) // 2),
+        common_divisor(min(8, x.align // 2), max(x_plane, 1)),
+        common_divisor(min(8, min(aligned) // 2), max(y_plane, 1)),
         x.shape[0] * x_plane * sizes.groups * chunks, w.shape[0] * prod(w.shape[2:]) * chunks)
 
 

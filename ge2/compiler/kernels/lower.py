@@ -58,7 +58,7 @@ def lower(node: Node, specs: Mapping[str, TensorSpec]) -> Problem:
 
 
 def _ints(extents: Any) -> Ints:
-    return tuple(int(extent) for extent in extents)
+    return tuple(extents)
 
 
 def _problem(op_type: str, inputs: Specs, outputs: Sequence[TensorSpec],
@@ -183,7 +183,7 @@ def _window(op: str, attrs: dict[str, Any], sizes: Ints, kernel: Ints) -> dict[s
     strides = spatial(op, attrs, "strides", n, 1)
     dilations = spatial(op, attrs, "dilations", n, 1)
     pads = window_pads(attrs, sizes, kernel, strides, dilations)
-    flat = (*(int(low) for low, _ in pads), *(int(high) for _, high in pads))  # type: ignore[arg-type]
+    flat = (*(low for low, _ in pads), *(high for _, high in pads))
     return {"strides": strides, "dilations": dilations, "pads": flat}
 
 

@@ -94,7 +94,7 @@ def _fused(attrs: dict[str, Any], inputs: Sequence[TensorSpec], dtype: str,
         row = row.with_epilogue([result if result.dtype == stored else cast(result, stored)],
                                 len(more))
     shape = broadcast("FUSED_ROW", [spec.shape for spec in xs])
-    return attrs["base"], row, tuple(int(n) for n in shape)  # type: ignore[arg-type] # concrete
+    return attrs["base"], row, tuple(shape)  # type: ignore[arg-type] # concrete
 
 
 def _as_rows(spec: TensorSpec, axes: Ints) -> TensorSpec:

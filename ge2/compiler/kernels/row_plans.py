@@ -11,6 +11,7 @@ from ...contract import DTYPES
 from ...errors import ShapeMismatch
 from ...problem import Problem, TensorSpec, dense_strides
 from ..ir.row import RowOp
+from ..ir.size import at_most, larger, smaller
 from .walk import VECTOR_BYTES, Walk, collapse
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def row_access(problem: Problem) -> RowAccess:
         and all(s % width == 0 for s in layout.lead.strides[i]) for i in unit
     ):
         width //= 2
-    if width < widest and layout.n >= 4 * widest:
+    if width < widest and at_most(layout.n) >= 4 * widest:
         shifted = _shifted_access(layout, unit, widest)
         if shifted is not None:
             return shifted
@@ -208,14 +209,14 @@ def resident_lanes(problem: Problem, vectors: int) -> int:
     """Return the threads per row that hold it with `vectors` accesses each; a power of two."""
     access = row_access(problem)
     accesses = -(-row_layout(problem).n // access.vector) + access.shifted
-    need = max(-(-accesses // vectors), 1)
+    need = max(-(-at_most(accesses) // vectors), 1)
     return 1 << (need - 1).bit_length()
 
 
 def row_splits(layout: RowLayout, sm_count: int, blocks_per_sm: int) -> int:
     """Return how many blocks share a row so that the device is filled once."""
     by_device = -(-sm_count * blocks_per_sm // max(layout.rows, 1))
-    return max(1, min(by_device, layout.n // SPLIT_ELEMENTS, 4096))
+    return larger(1, smaller(smaller(by_device, layout.n // SPLIT_ELEMENTS), 4096))
 
 
 def refuse_resident(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
@@ -224,8 +225,14 @@ def refuse_resident(problem: Problem, variant: Variant, device: DeviceProfile) -
     lanes = resident_lanes(problem, vectors)
     if variant.param("WEIGHTS") == "early" and row_op_of(problem).n_extras == 0:
         return "no weights to read early"
-    if variant.param("UNPACK") == "again" and not has_narrow(problem):
-        return "no 16-bit elements to keep packed"
+    narrow = has_narrow(problem)
+    if variant.param("UNPACK") == "again":
+        if not narrow:
+            return "no 16-bit elements to keep packed"
+    elif narrow and lanes <= MAX_LANES and vectors > 2:
+        registers = 8 * vectors * row_op_of(problem).n_inputs + 44
+        if max(lanes, 4 * WARP) * registers > device.registers_per_sm:
+            return f"{registers} registers in each of {lanes} threads, unpacked"
     if variant.param("REDUCE") == "warp_shuffle":
         return "" if lanes <= WARP else f"the row needs {lanes} threads, a warp has {WARP}"
     if lanes <= WARP:

@@ -21,8 +21,8 @@ from .score_rules import KERNEL_RULES, VARIANT_RULES
 if TYPE_CHECKING:
     from ...evidence.device import DeviceProfile
 
-__all__ = ["RULES", "Basis", "CandidateReport", "Choice", "Chooser", "CostModel", "problem_dims",
-           "rank", "select"]
+__all__ = ["RULES", "Basis", "CandidateReport", "Choice", "Chooser", "CostModel", "judged",
+           "no_kernel", "problem_dims", "rank", "select"]
 
 CostModel = Callable[[Problem, Variant, "DeviceProfile"], float | None]
 """Adds to a variant's score what measurements or a model say of it; None abstains."""
@@ -111,10 +111,10 @@ def select(problem: Problem, device: DeviceProfile, *,
 
 def _select(problem: Problem, device: DeviceProfile, kernels: tuple[KernelInfo, ...] | None,
             cost: CostModel | None) -> Choice:
-    ranked = _ranked(problem, device, kernels, cost)
+    ranked = judged(problem, device, kernels, cost)
     reports = tuple(report for _, report in ranked)
     if not ranked or reports[0].score is None:
-        raise _no_kernel(problem, device, reports)
+        raise no_kernel(problem, device, reports)
     log.topic("select").info("%s on %s: %s, score %.1f (%s)", problem.op_type, device.arch,
                              reports[0].variant_id, reports[0].score, reports[0].parts)
     return Choice(ranked[0][0], reports[0].score, reports)
@@ -124,11 +124,12 @@ def rank(problem: Problem, device: DeviceProfile, *, kernels: Iterable[KernelInf
          cost: CostModel | None = None) -> tuple[CandidateReport, ...]:
     """Return the reports of all candidates, best first and refused ones last."""
     candidates = None if kernels is None else tuple(kernels)
-    return tuple(report for _, report in _ranked(problem, device, candidates, cost))
+    return tuple(report for _, report in judged(problem, device, candidates, cost))
 
 
-def _ranked(problem: Problem, device: DeviceProfile, kernels: tuple[KernelInfo, ...] | None,
-            cost: CostModel | None) -> list[tuple[Variant, CandidateReport]]:
+def judged(problem: Problem, device: DeviceProfile, kernels: tuple[KernelInfo, ...] | None = None,
+           cost: CostModel | None = None) -> list[tuple[Variant, CandidateReport]]:
+    """Return every candidate with its report, best first and refused ones last."""
     facts = Facts(problem)
     found: list[tuple[Variant, CandidateReport]] = []
     for kernel in registry.kernels_for(problem.op_type) if kernels is None else kernels:
@@ -178,7 +179,7 @@ def _variant_parts(variant: Variant, facts: Facts, device: DeviceProfile) -> dic
     return parts
 
 
-def _no_kernel(problem: Problem, device: DeviceProfile,
+def no_kernel(problem: Problem, device: DeviceProfile,
                reports: tuple[CandidateReport, ...]) -> NoKernelError:
     tensors = ", ".join("-" if t is None else f"{t.dtype}{list(t.shape)}" for t in problem.tensors)
     lines = [f"  {r.variant_id}: {'; '.join(r.reasons)}" for r in reports]

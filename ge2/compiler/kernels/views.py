@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import gcd
 from typing import Any
 
 from ...contract import DTYPES
@@ -12,6 +11,7 @@ from ...problem import TensorSpec
 from .. import opdefs
 from ..ir import properties
 from ..ir.nodes import Node, TensorType
+from ..ir.size import common_divisor
 from ..opdefs.movement import permutation, slice_axes
 from .strides import expand, reshape_strides
 
@@ -40,7 +40,7 @@ def view(node: Node, source: View, output: int = 0) -> View | None:
         return None
     shape, strides, moved = found
     step = abs(moved) * DTYPES[spec.dtype].itemsize
-    made = replace(spec, shape=shape, strides=strides, align=gcd(spec.align, step))
+    made = replace(spec, shape=shape, strides=strides, align=common_divisor(spec.align, step))
     return View(made, source.offset + moved)
 
 
@@ -50,7 +50,7 @@ Rule = Callable[[TensorSpec, dict[str, Any], Ints, int], Found]
 
 
 def _ints(extents: Any) -> Ints:
-    return tuple(int(extent) for extent in extents)
+    return tuple(extents)
 
 
 def _same(spec: TensorSpec, attrs: dict[str, Any], shape: Ints, output: int) -> Found:
@@ -75,7 +75,7 @@ def _slice(spec: TensorSpec, attrs: dict[str, Any], shape: Ints, output: int) ->
     strides, moved = list(spec.strides), 0
     for axis, first, step, count in slice_axes(attrs, spec.shape):
         if count:
-            moved += int(first) * spec.strides[axis]  # type: ignore[arg-type] # concrete
+            moved += first * spec.strides[axis]  # type: ignore[assignment] # concrete
         strides[axis] *= step
     return shape, tuple(strides), moved if spec.size else 0
 
@@ -91,7 +91,7 @@ def _flip(spec: TensorSpec, attrs: dict[str, Any], shape: Ints, output: int) -> 
 def _split(spec: TensorSpec, attrs: dict[str, Any], shape: Ints, output: int) -> Found:
     axis = attrs["axis"]
     sizes = opdefs.infer("SPLIT", [TensorType(spec.dtype, spec.shape)], attrs)
-    before = sum(int(piece.shape[axis]) for piece in sizes[:output])
+    before = sum(piece.shape[axis] for piece in sizes[:output])
     return shape, spec.strides, before * spec.strides[axis]
 
 

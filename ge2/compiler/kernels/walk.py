@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from ...contract import DTYPES
 from ...problem import TensorSpec
+from ..ir.size import Size, apply
 
 VECTOR_BYTES = 16
 INT32_MAX = 2**31 - 1
@@ -105,8 +106,17 @@ def divider(divisor: int) -> tuple[int, int]:
 
     Exact for 0 <= n < 2**31 and 1 <= divisor < 2**31.
     """
-    shift = (divisor - 1).bit_length()
-    return (((1 << shift) - divisor) << 32) // divisor + 1, shift
+    if isinstance(divisor, Size):
+        return apply(_multiplier, divisor), apply(_shift, divisor)
+    return _multiplier(divisor), _shift(divisor)
+
+
+def _multiplier(divisor: int) -> int:
+    return (((1 << _shift(divisor)) - divisor) << 32) // divisor + 1
+
+
+def _shift(divisor: int) -> int:
+    return (divisor - 1).bit_length()
 
 
 def _reach(shape: Sequence[int], strides: Sequence[int], sign: int) -> int:

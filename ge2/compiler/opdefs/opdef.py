@@ -13,6 +13,7 @@ from ...contract import DTYPES, REQUIRED, AttrSpec, numpy_dtype
 from ...errors import DtypeMismatch, GraphError, MissingInput, near_matches
 from ..ir.dim import Dim
 from ..ir.nodes import TensorType
+from ..ir.size import Size
 
 Array = npt.NDArray[Any]
 Attrs = Mapping[str, Any]
@@ -106,7 +107,7 @@ _KINDS: dict[str, Callable[[Any], Any]] = {}
 def _as_int(value: Any) -> Any:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer, Dim)):
         raise TypeError
-    return value if isinstance(value, Dim) else int(value)
+    return value if isinstance(value, Dim | Size) else int(value)
 
 
 def _as_float(value: Any) -> Any:

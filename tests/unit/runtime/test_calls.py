@@ -44,7 +44,7 @@ def _words(args: bytes) -> set[int]:
 
 
 def _graphs(executable: Executable) -> list:
-    (bound,) = executable._plans.values()
+    (bound,) = [*executable._plans.values(), *executable._sized_plans.values()]
     return [lease.graph for lease in bound.leases.idle]
 
 
@@ -102,7 +102,7 @@ def test_a_capture_gets_plain_launches_and_memory_of_its_own(
     _run(executable)
     captured = [args for _, args, _ in cuda.launched]
     assert len(captured) == 3 and captured[1] != usual[1]  # another arena
-    ((lease, _),) = cuda.kept
+    ((lease, *_),) = cuda.kept
     assert lease.graph is None and lease.event is None
     assert len(_graphs(executable)) == 1
 
@@ -180,7 +180,7 @@ def test_prepare_leaves_a_lease_for_the_first_call(executable: Executable,
     executable.prepare({"x": (8, 64), "z": (8, 64)})
     prepared, allocated = len(cuda.prepared), len(cuda.allocated)
     assert prepared == 3
-    (bound,) = executable._plans.values()
+    (bound,) = [*executable._plans.values(), *executable._sized_plans.values()]
     (lease,) = bound.leases.idle
     assert bound.leases.acquire(5) is lease
     assert (len(cuda.prepared), len(cuda.allocated)) == (prepared, allocated)

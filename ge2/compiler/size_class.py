@@ -1,0 +1,78 @@
+"""Specialization classes: which bindings of the named dimensions share plans and kernels.
+
+A class says of each dimension which of a few ranges it lies in and whether it is a multiple of 8,
+so that 16-byte accesses stay aligned. Nothing depends on the order in which sizes arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .ir.size import Range
+
+EDGES = (1024, 4096, 65536, 2**31 - 1)
+MULTIPLE = 8
+_COARSE = 4096
+_SMALL, _LARGE = (128, 512), (8192, 16384)
+_PRIMES = (17, 23, 19, 29, 31, 37, 41, 43, 47, 53)
+
+
+@dataclass(frozen=True, slots=True)
+class SizeClass:
+    """A range of each named dimension, in the order of names."""
+
+    names: tuple[str, ...]
+    ranges: tuple[Range, ...]
+
+    def example(self, number: int = 0) -> dict[str, int]:
+        """Return a typical member: numbers count different ones.
+
+        No two of its extents have a large factor in common, so that nothing fits by accident.
+        """
+        return {name: _aligned(known, max(known.low, 1) // MULTIPLE + _prime(index + 3 * number))
+                for index, (name, known) in enumerate(zip(self.names, self.ranges, strict=True))}
+
+    def aligned_but_for(self, names: frozenset[str]) -> SizeClass:
+        """Return the class in which all other dimensions are multiples of 8."""
+        return SizeClass(self.names, tuple(
+            known if name in names else Range(known.low, known.high, MULTIPLE)
+            for name, known in zip(self.names, self.ranges, strict=True)))
+
+    def samples(self, *, narrow: bool) -> list[dict[str, int]]:
+        """Return members that a choice of kernels is judged by.
+
+        Args:
+            narrow: all within the ranges; else neighbouring ranges have the same samples, so that
+                they share kernels.
+        """
+        if narrow:
+            return [{n: _aligned(r, (r.low + share * (r.high - r.low) // 8) // MULTIPLE + 1)
+                     for n, r in zip(self.names, self.ranges, strict=True)} for share in (1, 4)]
+        large = any(known.high > _COARSE for known in self.ranges)
+        return [{n: _aligned(r, (i if r.high > _COARSE else j) // MULTIPLE)
+                 for n, r in zip(self.names, self.ranges, strict=True)}
+                for i, j in zip(_LARGE if large else _SMALL, _SMALL, strict=True)]
+
+
+def _prime(index: int) -> int:
+    return _PRIMES[index % len(_PRIMES)] + 8 * (index // len(_PRIMES))
+
+
+def _aligned(known: Range, units: int) -> int:
+    return units * MULTIPLE + (0 if known.multiple == MULTIPLE else 1)
+
+
+def classify(values: Mapping[str, int]) -> SizeClass | None:
+    """Return the class of a binding; None where a dimension is 0 or has no class."""
+    ranges, low = [], 1
+    for value in values.values():
+        if not 1 <= value <= EDGES[-1]:
+            return None
+        low = 1
+        for edge in EDGES:
+            if value <= edge:
+                break
+            low = edge + 1
+        ranges.append(Range(low, edge, 1 if value % MULTIPLE else MULTIPLE))
+    return SizeClass(tuple(values), tuple(ranges))
