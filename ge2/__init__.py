@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 _LAZY = {
     "GE2_API_VERSION": "ge2.contract",
     "load": "ge2.model",
+    "from_torch": "ge2.model.torch_import",
     "Model": "ge2.model",
     "Ge2Error": "ge2.errors",
     "register": "ge2.compiler.kernels.registry",

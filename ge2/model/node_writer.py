@@ -20,6 +20,19 @@ from ..errors import Ge2Error, GraphError, ModelError
 _NAMES_SHOWN = 4
 
 
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """An imported model.
+
+    Attributes:
+        graph: typed; named dimensions are kept.
+        notes: what was decided on the way, for the user.
+    """
+
+    graph: Graph
+    notes: tuple[str, ...] = ()
+
+
 class Unmapped(Ge2Error):
     """A node uses something that ge2 cannot express; the message says what."""
 

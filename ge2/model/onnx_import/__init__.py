@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import EnvironmentUnusable
 
 if TYPE_CHECKING:
-    from .importer import Imported
+    from ..node_writer import Imported
 
 INSTALL_LINE = 'pip install "ge2[onnx]"'
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from ...contract import numpy_dtype
 from ...errors import Ge2Error, ModelError
 from ..node_writer import (
     FixedExtent,
+    Imported,
     NodeWriter,
     Problems,
     SameExtent,
@@ -33,19 +34,6 @@ from .values import Broken, Known, Tensor, Undecided, Value, known, type_name
 
 Array = npt.NDArray[Any]
 _MAX_RANK = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """An imported model.
-
-    Attributes:
-        graph: typed; named dimensions are kept.
-        notes: what was decided on the way, for the user.
-    """
-
-    graph: Graph
-    notes: tuple[str, ...] = ()
 
 
 def import_model(model: onnx.ModelProto, source: str = "model", folder: Path | None = None, *,
