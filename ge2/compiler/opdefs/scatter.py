@@ -131,11 +131,21 @@ def _pairs(builder: Builder, x: str, places: str, updates: str, reduction: str) 
 _MAX_PAIRS = 2**28
 
 
+def _simple(op: str, builder: Builder, inputs: Sequence[str],
+            attrs: dict[str, Any]) -> str | None:
+    """Return the result where there is nothing to scatter, or where bytes stand for bools."""
+    kinds = [builder.type(value) for value in inputs]
+    if any(e == 0 for kind in kinds for e in kind.shape):
+        return builder.op("IDENTITY", inputs[0])
+    if kinds[0].dtype == "bool" and attrs["reduction"] != "none":
+        x, updates = (builder.op("CAST", inputs[i], to="u8") for i in (0, 2))
+        return builder.op("CAST", builder.op(op, x, inputs[1], updates, **attrs), to="bool")
+    return None
+
+
 def _usable(builder: Builder, inputs: Sequence[str], attrs: dict[str, Any]) -> bool:
     kinds = [builder.type(value) for value in inputs]
-    empty = any(e == 0 for kind in kinds for e in kind.shape)
-    bools = kinds[0].dtype == "bool" and attrs["reduction"] != "none"
-    if not all(kind.is_static for kind in kinds) or empty or bools:
+    if not all(kind.is_static for kind in kinds):
         return False
     count = product(kinds[1].shape[:-1] if attrs.get("axis") is None else kinds[1].shape)
     reach = kinds[0].shape[attrs["axis"]] if "axis" in attrs else product(kinds[0].shape)
@@ -148,6 +158,9 @@ def _from_end(place: Expr, extent: Any) -> Expr:
 
 def _decompose_scatter_elements(builder: Builder, inputs: Sequence[str],
                                 attrs: dict[str, Any]) -> Sequence[str] | None:
+    simple = _simple("SCATTER_ELEMENTS", builder, inputs, attrs)
+    if simple is not None:
+        return [simple]
     if not _usable(builder, inputs, attrs):
         return None
     x, indices, updates = inputs
@@ -171,6 +184,9 @@ def _decompose_scatter_elements(builder: Builder, inputs: Sequence[str],
 
 def _decompose_scatter_nd(builder: Builder, inputs: Sequence[str],
                           attrs: dict[str, Any]) -> Sequence[str] | None:
+    simple = _simple("SCATTER_ND", builder, inputs, attrs)
+    if simple is not None:
+        return [simple]
     if not _usable(builder, inputs, attrs):
         return None
     x, indices, updates = inputs

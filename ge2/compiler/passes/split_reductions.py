@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...contract import DTYPES
 from ..ir.nodes import Graph, Node, TensorType
 from ..opdefs.reduce import reduced_axes
 from .editor import Editor
@@ -43,6 +44,8 @@ def _split(editor: Editor, node: Node) -> None:
     if len(groups) < 2:
         return
     exact = kind.dtype not in ("f16", "bf16")
+    if node.op == "REDUCE_MEAN" and DTYPES[kind.dtype].kind != "float":
+        exact = False  # each mean of integers truncates
     if editor.licensed(node, "mergeable") and (exact or _CHAINS.get(node.op)) and (
             node.op in _CHAINS):
         _chain(editor, node, groups)
