@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "ops": ("ops", "ops", "List the operators that model files may use."),
     "kernels": ("kernels", "kernels", "Look at kernels, compile, emulate, compare and write them."),
     "lab": ("lab", "lab", "Show how an operator becomes a kernel, decision by decision."),
+    "probe": ("probe", "probe", "Measure how this GPU answers: bandwidths, latencies, rates."),
     "doctor": ("doctor", "doctor", "Examine the environment and say what to mend."),
     "cache": ("cache", "cache", "Look after the cache of compiled kernels."),
     "env": ("env", "env", "List every GE2_* variable, its value and its source."),

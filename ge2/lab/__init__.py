@@ -1,0 +1,1 @@
+"""The execution-primitive lab: ways of organising computations, verified and measured."""
