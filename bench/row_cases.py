@@ -146,6 +146,10 @@ def fused_cases() -> Iterator[Case]:
                 lambda t: torch._softmax_backward_data(t[1], t[0], -1, t[0].dtype), 0.92)
             yield Case(f"quantize_rows {dtype} {rows}x{n}", problem_of(
                 build_row_op("quantize_rows"), dtype, (rows, n), ["i8", "f32"]), None, 0.92)
+            full, label = (TensorSpec.dense(dtype, (rows, n)), TensorSpec("i64", (rows, n), (1, 0)))
+            yield Case(f"cross_entropy {dtype} {rows}x{n}", problem_of(
+                build_row_op("cross_entropy"), dtype, (rows, n), ["f32", dtype],
+                [full, label]), None, 0.92)
 
 
 SECTIONS: dict[str, Callable[[], Iterator[Case]]] = {

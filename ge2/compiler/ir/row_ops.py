@@ -28,6 +28,7 @@ from .expr import (
     where,
 )
 from .row import RowOp, RowValues, State, row_op
+from .row_ops_loss import cross_entropy
 
 LOWEST: dict[str, float] = {"f32": -math.inf, "f64": -math.inf, "i32": -(2**31), "i64": -(2**63)}
 HIGHEST: dict[str, float] = {"f32": math.inf, "f64": math.inf, "i32": 2**31 - 1, "i64": 2**63 - 1}
@@ -317,11 +318,16 @@ def add_rms_norm(dtype: str, epsilon: float = 1e-5, rounding: str = "") -> RowOp
 
 
 def quantize_rows(dtype: str, limit: float = 127.0) -> RowOp:
-    """Return (x / scale rounded, scale) with scale = max |x| / limit; a zero row has scale 1."""
+    """Return (x / scale rounded, scale) with scale = max |x| / limit; a zero row has scale 1.
+
+    One division per row: elements are multiplied by its result.
+    """
     def finish(s: State, r: RowValues) -> list[Expr]:
-        scale = where(s.acc.eq(const(0.0, dtype)), const(1.0, dtype), s.acc / limit)
-        rounded = round_even(r.x / scale)
-        return [maximum(minimum(rounded, limit), -limit), scale]
+        empty = s.acc.eq(const(0.0, dtype))
+        inverse = where(empty, const(1.0, dtype), minimum(limit / s.acc, 3e38))
+        rounded = round_even(r.x * inverse)
+        return [maximum(minimum(rounded, limit), -limit),
+                where(empty, const(1.0, dtype), s.acc / limit)]
 
     return _accumulate("quantize_rows", dtype, "max", absolute, finish, init=0.0,
                        outputs=("row", "scalar"))
@@ -360,6 +366,7 @@ ROW_OPS: dict[str, Callable[..., RowOp]] = {
     "add_rms_norm": add_rms_norm,
     "quantize_rows": quantize_rows,
     "softmax_grad": softmax_grad,
+    "cross_entropy": cross_entropy,
 }
 
 

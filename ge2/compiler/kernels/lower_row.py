@@ -57,7 +57,12 @@ def lower_row(op: str, attrs: dict[str, Any], inputs: Specs,
     else:
         row = _rule(op).build(DTYPES[given[0].dtype].compute, attrs, inputs)
         shape = given[0].shape
+        if op == "CROSS_ENTROPY":  # a label for the whole row
+            label = given[1]
+            given[1] = replace(label, shape=(*label.shape, 1), strides=(*label.strides, 0))
     axes = _rule(op).axes(op, attrs, len(shape))
+    if op in _PER_ROW:
+        attrs = {"keepdims": False}
     operands = [_as_rows(expand(s, shape), axes) for s in given]
     results = [_as_rows(s, axes) if kind == "row" else _per_row(s, shape, axes, attrs)
                for s, kind in zip(outputs, row.outputs, strict=True)]
@@ -180,6 +185,12 @@ def _add_norm(name: str) -> Callable[[str, dict[str, Any], Specs], RowOp]:
         name, dtype, epsilon=attrs["epsilon"], rounding=attrs["rounding"] or "")
 
 
+def _last(op: str, attrs: dict[str, Any], rank: int) -> Ints:
+    return (rank - 1,)
+
+
+# Their outputs of one value per row have no axis for it.
+_PER_ROW = frozenset({"CROSS_ENTROPY", "QUANTIZE_ROWS"})
 _REDUCTIONS = {"REDUCE_SUM": "sum", "REDUCE_MEAN": "mean", "REDUCE_MAX": "max",
                "REDUCE_MIN": "min", "REDUCE_PROD": "prod", "REDUCE_L1": "l1",
                "REDUCE_L2": "l2", "REDUCE_SUMSQUARE": "sum_square",
@@ -193,6 +204,8 @@ _TABLE: dict[str, _Row] = {
     "ADD_LAYER_NORM": _Row(_add_norm("add_layer_norm"), _trailing),
     "ADD_RMS_NORM": _Row(_add_norm("add_rms_norm"), _trailing),
     "RMS_NORM": _Row(_rms_norm, _trailing),
+    "QUANTIZE_ROWS": _Row(_named("quantize_rows"), _last),
+    "CROSS_ENTROPY": _Row(_named("cross_entropy"), _last),
     "ARGMAX": _Row(_arg("argmax"), _one_axis),
     "ARGMIN": _Row(_arg("argmin"), _one_axis),
     **{op: _Row(_named(name), _reduced) for op, name in _REDUCTIONS.items()},

@@ -25,11 +25,13 @@ from . import (
     gemm,
     index,
     layout,
+    loss,
     movement,
     normalize,
     order,
     pool,
     quantize,
+    quantize_rows,
     recurrent,
     reduce,
     resample,
@@ -48,7 +50,7 @@ OPS: dict[str, OpDef] = {
     op.name: op
     for module in (elementwise, gemm, einsum, quantize, normalize, channel_norm, reduce, extrema,
                    order, movement, layout, index, scatter, conv, conv_transpose, pool, resample,
-                   resize, attention, rotary, recurrent, fused_row, add_norm)
+                   resize, attention, rotary, recurrent, fused_row, add_norm, loss, quantize_rows)
     for op in module.OPDEFS
 }
 

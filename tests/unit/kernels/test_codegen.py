@@ -1,4 +1,4 @@
-"""The generator's decisions: what they say, and that they follow the device, the shape, evidence."""
+"""The generator's decisions: they follow the device, the shape and evidence."""
 
 from __future__ import annotations
 
