@@ -91,10 +91,6 @@ class Bench:
         """The problem at hand."""
         return self._loaded().problem
 
-    def profile(self) -> DeviceProfile:
-        """Return the profile of the device."""
-        return self.device.profile
-
     def use_clock(self, timer: Callable[[Variant], Timer]) -> None:
         """Time with what timer(variant) returns instead of the GPU's events."""
         self._timer = timer
@@ -199,7 +195,7 @@ class Bench:
         for tensor in outputs:
             fill(self.device, tensor, None)
         now.units.pop(variant.id, None)
-        for unit in self._prepare(now, variant, records, tensors):
+        for unit in self._prepare(records, tensors, self._scratch(records)):
             unit(0)
         self.device.synchronize(0)
         return self._verdict(now, tensors, outputs)
@@ -256,15 +252,17 @@ class Bench:
         groups = now.units.setdefault(variant.id, [])
         if len(groups) < len(now.sets):
             records = tuple(launch_table.bind(now.problem, variant, self.device.profile))
+            scratch = self._scratch(records)  # one after the other, all sets can use the same
             for tensors in now.sets[len(groups):]:
-                groups.append(self._prepare(now, variant, records, tensors))
+                groups.append(self._prepare(records, tensors, scratch))
         return groups[: len(now.sets)]
 
-    def _prepare(self, now: _Loaded, variant: Variant, records: Sources,
-                 tensors: Sequence[Tensor | None]) -> list[Unit]:
-        workspace = max((r.workspace for r in records), default=0)
-        words = max((r.semaphores for r in records), default=0)
-        scratch = _Scratch(self.device, workspace, words)
+    def _scratch(self, records: Sources) -> _Scratch:
+        return _Scratch(self.device, max((r.workspace for r in records), default=0),
+                        max((r.semaphores for r in records), default=0))
+
+    def _prepare(self, records: Sources, tensors: Sequence[Tensor | None], scratch: _Scratch
+                 ) -> list[Unit]:
         units = self.device.prepare(records)
         addresses = [0 if t is None else t.address for t in tensors]
         for unit in units:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 from ..compiler.kernels.metadata import Variant
-from ..errors import Ge2Error
-from ..evidence.device import DeviceProfile
+from ..errors import EnvironmentUnusable, Ge2Error
+from ..evidence.device import DeviceProfile, profile_for
 from ..evidence.keys import problem_key
 from ..evidence.measure import Timing
 from ..evidence.record import Record
@@ -55,12 +56,16 @@ class WorkerRunner:
         self._worker: Worker | None = None
         self._problem: tuple[Problem, int] | None = None
         self.replaced = 0
-        self.device: DeviceProfile = self._start().request("profile", LOAD_SECONDS)
+        self.device = profile_of(target)
+        self._pool = ThreadPoolExecutor(1)
+        # It starts while the first kernels compile.
+        self._starting: Future[Worker] | None = self._pool.submit(Worker, target)
 
     def _start(self) -> Worker:
         """Return a worker that has the problem at hand."""
         if self._worker is None:
-            self._worker = Worker(self._target)
+            starting, self._starting = self._starting, None
+            self._worker = starting.result() if starting else Worker(self._target)
             if self._problem:
                 problem, seed = self._problem
                 self._worker.request("load", LOAD_SECONDS, problem=problem, seed=seed)
@@ -106,6 +111,8 @@ class WorkerRunner:
             found: dict[str, Timing | Checked] = self._start().request(
                 "measure", limit, variants=list(variants), rounds=rounds, seed=seed, cold=cold)
             return found
+        except EnvironmentUnusable:
+            raise
         except (WorkerLost, Ge2Error) as error:
             self._drop()
             if len(variants) > 1:
@@ -118,9 +125,26 @@ class WorkerRunner:
 
     def close(self) -> None:
         """End the worker."""
+        starting, self._starting = self._starting, None
+        if starting is not None and starting.exception() is None:
+            self._worker = starting.result()
         if self._worker is not None:
             self._worker.close()
             self._worker = None
+        self._pool.shutdown()
+
+
+def profile_of(target: Target) -> DeviceProfile:
+    """Return the profile of what a worker runs on.
+
+    Raises:
+        EnvironmentUnusable: there is no such GPU.
+    """
+    if target.kind == "cuda":
+        from ..runtime.device import probe
+
+        return probe(target.index)
+    return profile_for(target.arch)
 
 
 class ReplayRunner:

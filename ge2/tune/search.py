@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ..compiler.kernels.metadata import Variant
-from ..errors import Ge2Error
+from ..errors import EnvironmentUnusable, Ge2Error
 from ..evidence.keys import problem_key
 from ..evidence.measure import Timing
 from ..evidence.record import Decision, Record
@@ -234,6 +234,8 @@ class Search:
         self._load()
         try:
             return self._runner.check(variant)
+        except EnvironmentUnusable:
+            raise
         except Ge2Error as error:
             return Checked("launch_error", str(error))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..compiler.kernels.metadata import Variant
-from ..errors import Ge2Error, NoKernelError
+from ..errors import EnvironmentUnusable, Ge2Error, NoKernelError
 from ..evidence.costmodel import Correction, CostModel, fit
 from ..evidence.device import DeviceProfile
 from ..evidence.exchange import shipped
@@ -198,6 +198,8 @@ class _Lane:
         self._compile_next()
         try:
             search.run(Limits(self._options.trials, self._share(result.task)))
+        except EnvironmentUnusable:
+            raise  # no worker starts: there is nothing to go on with
         except Ge2Error as error:
             result.error = str(error)
         watch("end", {"result": result})

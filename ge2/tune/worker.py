@@ -166,6 +166,8 @@ def serve() -> None:
             answer = ("error", _plain(error))
         except MemoryError:
             answer = ("error", Ge2Error("the host ran out of memory"))
+        except Exception as error:  # whatever a library raises costs a candidate, not the search
+            answer = ("error", Ge2Error(f"{type(error).__name__}: {error}"))
         send(replies, answer)
 
 

@@ -1,0 +1,124 @@
+"""Kernel Tuner on the same spaces and budgets, on the same recorded evidence (its simulation mode).
+
+    python -m bench.kernel_tuner EVIDENCE.jsonl ... [--trials 16]
+
+Needs `pip install kernel_tuner` and no GPU. Every candidate of ge2 is one configuration there, with
+the kernel as one more parameter; its choice is the fastest configuration that it evaluated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import random
+import tempfile
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from ge2.evidence.device import DeviceProfile, profile_for
+from ge2.evidence.exchange import read_file
+from ge2.evidence.keys import problem_key
+from ge2.evidence.record import Record
+from ge2.tune.problems import Task
+from ge2.tune.space import Space, build_space
+
+from .tuning import geomean, problems, replayed
+
+STRATEGIES = ("random_sample", "genetic_algorithm", "simulated_annealing", "greedy_ils",
+              "bayes_opt", "pso")
+ABSENT = "-"
+
+
+def configurations(space: Space, times: dict[str, float]) -> tuple[dict[str, list[Any]], dict]:
+    """Return Kernel Tuner's parameters and its cache of the measured candidates."""
+    measured = [e.variant for e in space.entries if e.variant.id in times]
+    names = list(dict.fromkeys(n for v in measured for n, _ in v.params))
+    rows = {}
+    for variant in measured:
+        row = {"kernel": variant.kernel.name,
+               **{n: str(variant.param_map.get(n, ABSENT)) for n in names}}
+        rows[",".join(row.values())] = {
+            **row, "time": times[variant.id] / 1e3, "compile_time": 1.0, "verification_time": 1.0,
+            "benchmark_time": 1.0, "times": [times[variant.id] / 1e3]}
+    params = {n: sorted({row[n] for row in rows.values()}) for n in ("kernel", *names)}
+    return params, rows
+
+
+def simulated(space: Space, times: dict[str, float], strategy: str, trials: int, seed: int
+              ) -> float:
+    """Return the best time over that of Kernel Tuner's choice."""
+    import kernel_tuner
+
+    params, rows = configurations(space, times)
+    names = list(params)
+
+    def allowed(*values: str, **named: str) -> bool:
+        return ",".join(values or (named[n] for n in names)) in rows
+
+    random.seed(seed)
+    np.random.seed(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        cache = Path(folder) / "cache.json"
+        cache.write_text(json.dumps({
+            "device_name": "H200", "kernel_name": "k", "problem_size": [1],
+            "tune_params_keys": names, "tune_params": params, "objective": "time",
+            "cache": rows}))
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            results, _ = kernel_tuner.tune_kernel(
+                "k", "__global__ void k() {}", 1, [], params, lang="CUDA", cache=str(cache),
+                simulation_mode=True, quiet=True, strategy=strategy,
+                restrictions=[allowed],
+                strategy_options={"max_fevals": trials})
+    found = [r["time"] for r in results if isinstance(r.get("time"), float)]
+    return min(times.values()) / 1e3 / min(found) if found else 0.0
+
+
+def compare(tasks: Sequence[Task], by_problem: dict[str, list[Record]], device: DeviceProfile,
+            trials: int, seeds: int) -> dict[str, list[float]]:
+    """Return each searcher's share of the best time, per problem."""
+    shares: dict[str, list[float]] = {}
+    for task in tasks:
+        records = by_problem.get(problem_key(task.problem), [])
+        times = {r.variant: r.time_us for r in records if r.is_ok}
+        space = build_space(task.problem, device)
+        if len(times) <= trials or space.default.variant.id not in times:
+            continue  # who may try everything finds the best
+        shares.setdefault("ge2 default", []).append(
+            min(times.values()) / times[space.default.variant.id])
+        shares.setdefault("ge2 guided", []).append(
+            replayed(space, records, device, "guided", trials, 0))
+        for strategy in STRATEGIES:
+            each = [simulated(space, times, strategy, trials, seed) for seed in range(seeds)]
+            shares.setdefault(f"Kernel Tuner {strategy}", []).append(
+                geomean([max(share, 1e-3) for share in each]))
+    return shares
+
+
+@click.command(help=__doc__)
+@click.argument("evidence", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option("--trials", type=int, multiple=True, default=(8, 16))
+@click.option("--seeds", type=int, default=5)
+@click.option("--arch", default="sm_90a")
+def main(evidence: tuple[Path, ...], trials: tuple[int, ...], seeds: int, arch: str) -> None:
+    """See the module."""
+    device = profile_for(arch)
+    by_problem: dict[str, list[Record]] = {}
+    for path in evidence:
+        for item in read_file(path):
+            if isinstance(item, Record):
+                by_problem.setdefault(item.problem, []).append(item)
+    for count in trials:
+        for name, values in compare(problems(device), by_problem, device, count, seeds).items():
+            click.echo(f"{count:3} trials  {name:36} {geomean(values):.4f} of the best, worst "
+                       f"{min(values):.3f}, {len(values)} problems")
+
+
+if __name__ == "__main__":
+    main()
