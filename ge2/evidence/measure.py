@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -84,7 +85,8 @@ def rotations(nbytes: int, l2_bytes: int) -> int:
 
 def measure(candidates: Mapping[str, Candidate | Enqueue], *, cold: bool, l2_bytes: int = 0,
             rounds: int = 20, seed: int = 0, timer: Timer | None = None,
-            warm_up_us: float = WARM_UP_US, sample_us: float = SAMPLE_US) -> dict[str, Timing]:
+            warm_up_us: float = WARM_UP_US, sample_us: float = SAMPLE_US,
+            idle_s: float = 0.0) -> dict[str, Timing]:
     """Time candidates against each other.
 
     Args:
@@ -96,6 +98,8 @@ def measure(candidates: Mapping[str, Candidate | Enqueue], *, cold: bool, l2_byt
         timer: stands in for the GPU in tests.
         warm_up_us: how long the candidates run before the first sample.
         sample_us: about how long one sample lasts.
+        idle_s: pause before each sample. Without one, a long series of heavy kernels runs at the
+            clock that the power limit sustains; after a pause, short samples see the full clock.
 
     Raises:
         Invalid: a cold candidate's buffer sets fit into the cache, or nothing is to be timed.
@@ -116,7 +120,8 @@ def measure(candidates: Mapping[str, Candidate | Enqueue], *, cold: bool, l2_byt
     samples: dict[str, list[float]] = {name: [] for name in full}
     for _ in range(rounds):
         shuffle.shuffle(order)
-        for name, elapsed in zip(order, clock.time([batches[n] for n in order]), strict=True):
+        for name, elapsed in zip(order, _round([batches[n] for n in order], clock, idle_s),
+                                 strict=True):
             samples[name].append(elapsed / counts[name])
     return {name: _timing(samples[name], counts[name], cold) for name in full}
 
@@ -141,6 +146,16 @@ def _sized_batch(candidate: Candidate, cold: bool, clock: Timer, sample_us: floa
     if turns == 1:
         return probe, len(turn)
     return clock.batch(turn * turns, candidate.capture), len(turn) * turns
+
+
+def _round(batches: Sequence[Callable[[], None]], clock: Timer, idle_s: float) -> list[float]:
+    if not idle_s:
+        return clock.time(batches)
+    times = []
+    for batch in batches:
+        time.sleep(idle_s)
+        times += clock.time([batch])
+    return times
 
 
 def _warm_up(batches: Sequence[Callable[[], None]], clock: Timer, least_us: float) -> None:
