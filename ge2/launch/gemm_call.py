@@ -15,7 +15,7 @@ from ..compiler.opdefs.gemm_epilogue import EPILOGUE_SCALARS
 from ..contract import DTYPES
 from ..errors import Invalid, Unsupported
 from ..problem import Problem, TensorSpec
-from .record import Reloc, args_checks, args_dtype, pack_words
+from .record import SEMAPHORES, WORKSPACE, Reloc, args_checks, args_dtype, pack_words
 
 if TYPE_CHECKING:
     from ..compiler.kernels.metadata import Variant
@@ -114,20 +114,22 @@ class GemmCall:
         """Whether there is nothing to compute."""
         return self.m == 0 or self.n == 0 or self.batches == 0
 
-    def pack_tensor_maps(self, sources: Sequence[Operand] = ()
+    def pack_tensor_maps(self, sources: Sequence[Operand] = (), tail: tuple[int, int] = (0, 1)
                          ) -> tuple[bytes, tuple[Reloc, ...]]:
         """Return the Args bytes of a kernel that reads A and B and writes Y by tensor map.
 
         Args:
             sources: operands that stand before the extras.
+            tail: output tiles that are not split along K, and parts of each of the others.
         """
         words = [0] * (MAP_WORDS * (3 + len(self.more)))
         words += (self.m, self.n, self.k, self.batches, *self.batch,
                   *_double_words(self.scalars), int(self.a.batch[2] != 0),
-                  int(self.b.batch[2] != 0))
+                  int(self.b.batch[2] != 0), *tail, 0, 0)
+        scratch = (Reloc(8 * len(words) - 16, WORKSPACE), Reloc(8 * len(words) - 8, SEMAPHORES))
         relocs = _append_operands(words, [*sources, *(operand for _, operand in self.extras)])
         words += [0] * (-len(words) % 8)
-        return pack_words(words), relocs
+        return pack_words(words), (*scratch, *relocs) if tail[1] > 1 else relocs
 
     def pack(self) -> tuple[bytes, tuple[Reloc, ...]]:
         """Return the Args bytes that every plain GEMM kernel starts with, and its holes."""
@@ -192,12 +194,13 @@ def tensor_map_args_dtype(extras: Sequence[str] = (), outputs: int = 1) -> np.dt
         extras: operands, those before the epilogue inputs first.
         outputs: how many there are.
     """
-    words = MAP_WORDS * (2 + outputs) + 11 + OPERAND_WORDS * len(extras)
+    words = MAP_WORDS * (2 + outputs) + 15 + OPERAND_WORDS * len(extras)
     tail = (("unused", "i8", -words % 8),) if words % 8 else ()
     return args_dtype(("map_a", "u8", 16), ("map_b", "u8", 16), ("map_y", "u8", 16 * outputs),
                       ("m", "i8"), ("n", "i8"), ("k", "i8"), ("batches", "i8"),
                       ("extents", "i8", MAX_BATCH_AXES), ("alpha", "f8"), ("beta", "f8"),
                       ("a_varies", "i8"), ("b_varies", "i8"),
+                      ("whole", "i8"), ("splits", "i8"), ("parts", "u8"), ("arrived", "u8"),
                       *((name, OPERAND_DTYPE) for name in extras), *tail)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..compiler.ir.size import smaller
+from ..compiler.ir.size import is_tracing, smaller
 from ..contract import DTYPES
 from ..errors import Unsupported
 from ..problem import Problem
@@ -24,6 +24,7 @@ ROW_BYTES = 128  # of k in a tile, and of columns in a store box
 BOX_ROWS = 16  # of a store box
 BOX_BYTES = BOX_ROWS * ROW_BYTES
 MAP_BYTES = 128
+MIN_STEPS = 4  # of K, 128 bytes each, in a part of a split tile
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,25 +75,72 @@ def product_launch(call: GemmCall, variant: Variant, device: DeviceProfile,
     stores = consumers * 4 * per_warp * BOX_BYTES
     stage = (bm + bn) * ROW_BYTES
     stages = min(MAX_STAGES, (SHARED_BYTES - ALIGNMENT_SLACK - 256 - stores) // stage)
-    args, relocs = call.pack_tensor_maps([operand for _, operand in sources])
+    tail = tail_of(call, variant, device)
+    args, relocs = call.pack_tensor_maps([operand for _, operand in sources], tail[:2])
     pdl = variant.param_map.get("PDL") == 1
     paired = tuple(name for name, x in call.extras
                    if x.column == 1 and x.vector(False, (2,)) == 2)
-    tiles = -(-call.m // bm) * -(-call.n // bn) * call.batches
+    split = tail.splits > 1
+    if split:
+        workspace = tail.parts * bm * bn * 4
     return LaunchRecord(
         kernel=source_of(variant, call,
                          (("STAGES", stages), ("STORES", per_warp), ("PDL", cpp(pdl)),
+                          ("SPLITS", cpp(variant.param_map.get("TAIL") == "split")),
                           ("PAIRED", paired), *classes),
                          tensor_maps=True, sources=tuple(name for name, _ in sources)),
-        grid=(smaller(tiles, device.sm_count), 1, 1),
+        grid=(smaller(tail.items, device.sm_count), 1, 1),
         block=(128 * (1 + consumers), 1, 1),
         args=args,
         relocs=relocs,
         smem=stages * (stage + 16) + stores + ALIGNMENT_SLACK,
         tensor_maps=maps,
         workspace=workspace,
+        semaphores=2 * tail.parts if split else 0,
         pdl=pdl,
+        cooperative=split,
     )
+
+
+class Tail(NamedTuple):
+    """How the tiles of a call are given to blocks.
+
+    Attributes:
+        whole: tiles that one block computes each.
+        splits: parts of each of the others, along K.
+        items: tiles and parts.
+        parts: those that leave sums for another block.
+    """
+
+    whole: int
+    splits: int
+    items: int
+    parts: int
+
+
+def tail_of(call: GemmCall, variant: Variant, device: DeviceProfile) -> Tail:
+    """Return the tiles of a call; of a variant that splits, those behind the last whole wave are
+    split so far that their parts fill the device."""
+    bm, bn = tile_of(variant)
+    tiles = -(-call.m // bm) * -(-call.n // bn) * call.batches
+    if variant.param_map.get("TAIL") != "split":
+        return Tail(tiles, 1, tiles, 0)
+    rest = tiles % device.sm_count
+    if rest == 0:
+        return Tail(tiles, 1, tiles, 0)
+    steps = -(-call.k * DTYPES[call.a.dtype].itemsize // ROW_BYTES)
+    splits = max(1, min(device.sm_count // rest, steps // MIN_STEPS))
+    return Tail(tiles - rest, splits, tiles + rest * (splits - 1), rest * (splits - 1))
+
+
+def tail_refusal(variant: Variant, call: GemmCall, device: DeviceProfile) -> str:
+    """Return why a variant that splits has nothing to split; empty where it has."""
+    if variant.param_map.get("TAIL") != "split":
+        return ""
+    if is_tracing():
+        return "how tiles are split depends on the exact sizes"
+    splits = tail_of(call, variant, device).splits
+    return "" if splits > 1 else "no tile behind the last whole wave is long enough to be split"
 
 
 def operand_map(offset: int, operand: Operand, extent: int, k: int, tile: int, batches: int

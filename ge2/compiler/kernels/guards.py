@@ -186,9 +186,10 @@ def gemm_skinny_ring(problem: Problem, variant: Variant, device: DeviceProfile) 
 def gemm_wgmma(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
     """Tensor maps need a unit stride and 16-byte rows in A, B and Y."""
     from ...launch.gemm_call import gemm_call
-    from ...launch.gemm_wgmma import wgmma_refusal
+    from ...launch.gemm_wgmma import tail_refusal, wgmma_refusal
 
-    return wgmma_refusal(variant, gemm_call(problem))
+    call = gemm_call(problem)
+    return wgmma_refusal(variant, call) or tail_refusal(variant, call, device)
 
 
 def gemm_wgmma_f32(problem: Problem, variant: Variant, device: DeviceProfile) -> str:

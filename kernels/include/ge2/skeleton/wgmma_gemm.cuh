@@ -20,10 +20,13 @@ namespace ge2 {
 // epilogue runs under the other's products. Single: one consumer group.
 enum class WgmmaSchedule { COOPERATIVE, PINGPONG, SINGLE };
 
-// An output tile.
+// An output tile, or a part of its sums.
 struct WgmmaWork {
     int row, column;  // of its first element
     int batch;
+    int first, steps;  // of k
+    int part;          // 0 collects what the others leave in the workspace
+    unsigned slot;     // of a split tile
 };
 
 // Plan says what a kernel is:
@@ -32,7 +35,10 @@ struct WgmmaWork {
 //   K_MAJOR_A, K_MAJOR_B, OUTPUTS, PDL
 //   PLANES, PROMOTE    1, 0; or operands that are sums of 3 planes each, of whose products the six
 //                      largest are added, and after how many steps of k sums leave the tensor cores
-//   Args               map_a, map_b, map_y[OUTPUTS], m, n, k, batches, a_varies, b_varies
+//   SPLITS             whether the tiles behind the last whole wave may be split along k
+//   Args               map_a, map_b, map_y[OUTPUTS], m, n, k, batches, a_varies, b_varies, whole,
+//                      splits (tiles before the split ones, and the parts of each of those), and
+//                      with SPLITS parts, arrived (sums of parts; a zero for each group of a part)
 //   Epilogue           (args, batch): at<OUTPUT>(acc0, acc1, row, column) -> Pair
 //                      prefetch(args, work, rows, columns, lane)
 //   with PLANES == 3, Args also has the f32 operands a and b, and flags: of which 64 by 64 elements
@@ -74,23 +80,53 @@ struct WgmmaGemm {
         }
     };
 
-    // The tiles of all matrices, one after another.
+    // The tiles of all matrices, one after another; the last ones in parts, so that they keep all
+    // blocks busy: first part 0 of each, then part 1 of each, and so on.
     struct Tiles {
-        unsigned rows, columns, count;
+        unsigned rows, columns, whole, splits, rest, count;
+        int steps;
 
         explicit Tiles(const Args& args)
             : rows(static_cast<unsigned>((args.m + BM - 1) / BM)),
               columns(static_cast<unsigned>((args.n + BN - 1) / BN)),
-              count(rows * columns * static_cast<unsigned>(args.batches)) {}
+              whole(rows * columns * static_cast<unsigned>(args.batches)),
+              splits(1),
+              rest(0),
+              count(whole),
+              steps(static_cast<int>((args.k + BK - 1) / BK)) {
+            if constexpr (Plan::SPLITS) {
+                rest = whole - static_cast<unsigned>(args.whole);
+                whole = static_cast<unsigned>(args.whole);
+                splits = static_cast<unsigned>(args.splits);
+                count = whole + rest * splits;
+            }
+        }
 
-        WgmmaWork operator[](unsigned tile) const {
+        // Steps of k that an item takes.
+        int length(unsigned item) const {
+            if (!Plan::SPLITS || item < whole) return steps;
+            const int part = static_cast<int>((item - whole) / rest);
+            return begin(part + 1) - begin(part);
+        }
+
+        WgmmaWork operator[](unsigned item) const {
+            unsigned tile = item, slot = 0;
+            int part = 0, from = 0, length = steps;
+            if (Plan::SPLITS && item >= whole) {
+                part = static_cast<int>((item - whole) / rest);
+                slot = item - whole - part * rest;
+                tile = whole + slot;
+                from = begin(part);
+                length = begin(part + 1) - from;
+            }
             const unsigned batch = tile / (rows * columns);
             const TilePosition at = tile_position(tile - batch * rows * columns, rows, columns);
-            return {at.row * BM, at.column * BN, static_cast<int>(batch)};
+            return {at.row * BM, at.column * BN, static_cast<int>(batch), from, length, part, slot};
         }
-    };
 
-    static int steps_of(const Args& args) { return static_cast<int>((args.k + BK - 1) / BK); }
+    private:
+        int begin(int part) const { return steps * part / static_cast<int>(splits); }
+    };
 
     // Small products first: of planes 2 0, 0 2, 1 1, 1 0, 0 1, 0 0 (two bits each).
     static int plane_a(int product) { return 0x052 >> product * 2 & 3; }
@@ -109,18 +145,17 @@ struct WgmmaGemm {
 
     static void produce(const Args& args, const Shared& shared, const Tiles& tiles) {
         Ring ring;
-        const int steps = steps_of(args);
-        for (unsigned tile = blockIdx.x; tile < tiles.count; tile += gridDim.x) {
-            const WgmmaWork work = tiles[tile];
+        for (unsigned item = blockIdx.x; item < tiles.count; item += gridDim.x) {
+            const WgmmaWork work = tiles[item];
             const int a = work.batch * static_cast<int>(args.a_varies) * Plan::PLANES;
             const int b = work.batch * static_cast<int>(args.b_varies) * Plan::PLANES;
             if constexpr (Plan::PLANES == 1) {
-                for (int step = 0; step < steps; ++step) {
-                    load(args, shared, ring, work, step, a, b);
+                for (int step = 0; step < work.steps; ++step) {
+                    load(args, shared, ring, work, work.first + step, a, b);
                 }
             } else {
-                for (int first = 0; first < steps; first += Plan::PROMOTE) {
-                    const int last = lesser(first + Plan::PROMOTE, steps);
+                for (int first = 0; first < work.steps; first += Plan::PROMOTE) {
+                    const int last = lesser(first + Plan::PROMOTE, work.steps);
                     for (int product = 0; product < 6; ++product) {
                         for (int step = first; step < last; ++step) {
                             load(args, shared, ring, work, step, a + plane_a(product),
@@ -182,6 +217,53 @@ struct WgmmaGemm {
                 for (int j = 0; j < BN / 2; ++j) sums[i][j] += acc[i][j];
             }
         }
+    }
+
+    // Leaves a part's sums in the workspace, or adds those of the other parts to part 0's, always in
+    // the same order; returns whether the tile is done then. All blocks run at the same time.
+    static bool meet(Sums& sums, const Args& args, const Tiles& tiles, const WgmmaWork& work,
+                     int consumer) {
+        constexpr int QUADS = STEPS_M * BN / 8;
+        constexpr int GROUPS = PINGPONG ? 1 : CONSUMERS;
+        const int group = PINGPONG ? 0 : consumer;
+        const int thread = threadIdx.x % GROUP;
+        const int barrier = 3 + consumer;
+        const auto place = [&](int part) {
+            return ((part - 1) * tiles.rest + work.slot) * GROUPS + group;
+        };
+        const auto quads = [&](int part) {
+            return static_cast<float4*>(args.parts) +
+                   static_cast<long long>(place(part)) * QUADS * GROUP + thread;
+        };
+        if (work.part > 0) {
+            float4* to = quads(work.part);
+#pragma unroll
+            for (int i = 0; i < QUADS; ++i) {
+                const float* s = sums[i / (BN / 8)] + i % (BN / 8) * 4;
+                to[i * GROUP] = make_float4(s[0], s[1], s[2], s[3]);
+            }
+            __threadfence();
+            ptx::named_barrier_sync(barrier, GROUP);
+            if (thread == 0) ptx::store_release(args.arrived + place(work.part), 1u);
+            return false;
+        }
+        for (int part = 1; part < static_cast<int>(tiles.splits); ++part) {
+            unsigned* arrived = args.arrived + place(part);
+            if (thread == 0) {
+                while (ptx::load_acquire(arrived) == 0u) {
+                }
+                ptx::store_release(arrived, 0u);
+            }
+            ptx::named_barrier_sync(barrier, GROUP);
+            const float4* from = quads(part);
+#pragma unroll
+            for (int i = 0; i < QUADS; ++i) {
+                const float4 v = __ldcg(from + i * GROUP);
+                float* s = sums[i / (BN / 8)] + i % (BN / 8) * 4;
+                s[0] += v.x, s[1] += v.y, s[2] += v.z, s[3] += v.w;
+            }
+        }
+        return true;
     }
 
     // Planes leave out what is not finite. Where a warp's operands have such elements, each sum is
@@ -248,7 +330,8 @@ struct WgmmaGemm {
                       int lane) {
 #pragma unroll
         for (int box = 0; box < BN / Box::COLUMNS; ++box) {
-            const WgmmaWork where{at.row, at.column + box * Box::COLUMNS, at.batch};
+            WgmmaWork where = at;
+            where.column += box * Box::COLUMNS;
             const float* d = sums + box * Box::COLUMNS / 2;
             store_box<0>(d, epilogue, args, buffers, buffer, where, lane);
             if constexpr (Plan::OUTPUTS > 1) {
@@ -260,7 +343,6 @@ struct WgmmaGemm {
     static void consume(const Args& args, const Shared& shared, const Tiles& tiles, int consumer) {
         const int lane = threadIdx.x % 32;
         const int warp = threadIdx.x / 32 % 4;
-        const int steps = steps_of(args);
         const int group_row = PINGPONG ? 0 : consumer * GROUP_ROWS;
         const unsigned buffers =
             shared.stores + (consumer * 4 + warp) * Plan::STORES * Box::BYTES;
@@ -271,34 +353,41 @@ struct WgmmaGemm {
         const int other_turn = 2 - consumer;
         Ring ring;
         if (PINGPONG && consumer == 1) {
-            ring.skip(steps);
+            ring.skip(tiles.length(blockIdx.x));
             ptx::named_barrier_arrive(other_turn, 2 * GROUP);
         }
         int buffer = 0;
         Sums sums;
-        for (unsigned tile = first; tile < tiles.count; tile += stride) {
+        for (unsigned item = first; item < tiles.count; item += stride) {
             // Before the products, so that nothing but the epilogue itself comes after them.
-            WgmmaWork work = tiles[tile];
+            WgmmaWork work = tiles[item];
             work.row += group_row + warp * 16;
             Plan::Epilogue::prefetch(args, work, STEPS_M, BN, lane);
+            const int skipped = PINGPONG ? tiles.length(item + gridDim.x) : 0;
             if constexpr (PINGPONG) ptx::named_barrier_sync(own_turn, 2 * GROUP);
             if constexpr (Plan::PLANES == 1) {
-                multiply(sums, ring, shared, steps, group_row, lane);
+                multiply(sums, ring, shared, work.steps, group_row, lane);
             } else {
-                multiply_planes(sums, ring, shared, steps, group_row, lane);
+                multiply_planes(sums, ring, shared, work.steps, group_row, lane);
             }
             if constexpr (PINGPONG) {
-                if (tile + gridDim.x < tiles.count) {
+                if (item + gridDim.x < tiles.count) {
                     ptx::named_barrier_arrive(other_turn, 2 * GROUP);
                 }
             }
             if constexpr (Plan::PLANES == 1) finish(ring, shared, lane);
-            if constexpr (PINGPONG) ring.skip(steps);
+            if constexpr (PINGPONG) ring.skip(skipped);
+            if constexpr (Plan::SPLITS) {
+                if (item >= tiles.whole) {
+                    if (!meet(sums, args, tiles, work, consumer)) continue;
+                }
+            }
             if constexpr (Plan::PLANES > 1) mend(sums, args, work, lane);
             const typename Plan::Epilogue epilogue(args, work.batch);
 #pragma unroll
             for (int i = 0; i < STEPS_M; ++i) {
-                const WgmmaWork at{work.row + i * 64, work.column, work.batch};
+                WgmmaWork at = work;
+                at.row += i * 64;
                 store(sums[i], epilogue, args, buffers, buffer, at, lane);
             }
         }
