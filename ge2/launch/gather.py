@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..contract import DTYPES
+from ..errors import StrideMismatch
 from ..problem import Problem, TensorSpec
 from .elementwise import axes_fields, axes_value, index_types
 from .movement import WORDS, word_bytes
@@ -24,13 +26,14 @@ if TYPE_CHECKING:
 @lru_cache(maxsize=1)
 def _layout() -> tuple[np.dtype[Any], str]:
     dtype = args_dtype(("x", "u8"), ("indices", "u8"), ("out", "u8"), ("words", "i8"),
-                       ("axes", axes_fields(3)), ("extent", "i8"))
+                       ("axes", axes_fields(3)), ("extent", "i8"), ("outer_step", "i8"),
+                       ("axis_step", "i8"))
     return dtype, args_checks(dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class GatherRule:
-    """gather: whole slices in the widest words that fit; dense operands."""
+    """gather: whole slices in the widest words that fit; x may step anywhere between slices."""
 
     def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
         """See LaunchRule."""
@@ -40,18 +43,22 @@ class GatherRule:
         if out.size == 0 or x.size == 0:
             return []
         inner = prod(x.shape[axis + 1:])
-        width = word_bytes(x, inner)
+        outer_step, axis_step = _steps(x, indices, axis)
+        width = word_bytes(x, inner, outer_step, axis_step)
         width = word_bytes(TensorSpec(x.dtype, (), (), min(width, out.align)), inner)
-        slice_words = inner * DTYPES[x.dtype].itemsize // width
+        word = width // DTYPES[x.dtype].itemsize
+        slice_words = inner // word
         axes = (prod(x.shape[:axis]), indices.size, slice_words)
         words = prod(axes)
-        linear, offset = index_types(words, x.size)
+        reach = max(x.size, abs(outer_step) * axes[0] + abs(axis_step) * x.shape[axis] + inner)
+        linear, offset = index_types(words, reach)
         dtype, checks = _layout()
         context = {
             **variant.param_map, "word": WORDS[width], "index": DTYPES[indices.dtype].c_type,
             "linear": linear, "offset": offset, "ARGS_CHECKS": checks,
         }
-        values = {"words": words, "axes": axes_value(axes), "extent": x.shape[axis]}
+        values = {"words": words, "axes": axes_value(axes), "extent": x.shape[axis],
+                  "outer_step": outer_step // word, "axis_step": axis_step // word}
         args, relocs = ArgsBuilder(dtype, values,
                                    {"x": (0, 0), "indices": (1, 0), "out": (2, 0)}).pack()
         threads = variant.param("THREADS")
@@ -65,6 +72,20 @@ class GatherRule:
         return [gather_problem(dtype, shape, index, axis) for dtype, shape, index, axis in (
             ("f32", (10, 8), "i64", 0), ("bf16", (4, 10, 3), "i32", 1), ("u8", (33,), "i64", 0),
             ("f64", (3, 5), "i32", 1))]
+
+
+def _steps(x: TensorSpec, indices: TensorSpec, axis: int) -> tuple[int, int]:
+    """Return the elements between neighbours of the outer axes (as one) and of the picked one.
+
+    Raises:
+        StrideMismatch: slices are not contiguous, or the outer axes are not one.
+    """
+    inner = TensorSpec(x.dtype, x.shape[axis + 1:], x.strides[axis + 1:])
+    outer = [(n, s) for n, s in zip(x.shape[:axis], x.strides[:axis], strict=True) if n != 1]
+    together = all(a[1] == b[0] * b[1] for a, b in pairwise(outer))
+    if not (inner.is_dense and together and indices.is_dense):
+        raise StrideMismatch("gather takes contiguous slices", found=(x.strides, indices.strides))
+    return outer[-1][1] if outer else 0, x.strides[axis] if x.shape[axis] > 1 else 0
 
 
 def gather_problem(dtype: str, shape: tuple[int, ...], index: str, axis: int,

@@ -277,13 +277,14 @@ def gather_cases() -> Iterator[Case]:
     rows = at_least(200, {"extent": SIZES[1:], "count": ((), (0,), (1,), (7,), (3, 5), (129,)),
                      "outer": (1, 3, 17), "inner": (1, 2, 8, 31, 64, 300),
                      "axis": (0, 1), "dtype": ("f32", "f16", "bf16", "i64", "u8"),
-                     "index": ("i32", "i64")})
+                     "index": ("i32", "i64"), "x": ("dense", "pitched", "unaligned")})
     for row in rows:
         shape = ((row["extent"], row["inner"]) if row["axis"] == 0
                  else (row["outer"], row["extent"], row["inner"]))
         axis = row["axis"]
         out = (*shape[:axis], *row["count"], *shape[axis + 1:])
-        inputs = [operand(row["dtype"], shape, "dense"),
+        layout = row["x"] if axis == 0 else "dense"  # one step for all outer axes
+        inputs = [operand(row["dtype"], shape, layout),
                   operand(row["index"], row["count"], "dense")]
         yield _case(_label(row), "GATHER", inputs, [operand(row["dtype"], out, "dense")],
                     {"axis": axis}, index_range=((1, -row["extent"], row["extent"]),))

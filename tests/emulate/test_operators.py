@@ -10,6 +10,7 @@ from ge2.compiler.opdefs import OPS
 
 from ..cases.nodes import INTERNAL, examples, main_dtypes, run_example
 
+
 @pytest.mark.parametrize("op", sorted(set(OPS) - INTERNAL))
 def test_an_operator_agrees_with_numpy(op):
     for example in examples(op):

@@ -25,7 +25,7 @@ Specs = Sequence[TensorSpec | None]
 Ints = tuple[int, ...]
 
 _STRIDED = {"ELEMENTWISE": True, "GEMM_BIAS_ACT": True, "ROW": True, "CONCAT": True,
-            "GATHER": False, "RESAMPLE": False, "PAD": True, "CONV2D": False, "POOL2D": False}
+            "GATHER": True, "RESAMPLE": False, "PAD": True, "CONV2D": False, "POOL2D": False}
 
 
 def accepts_strides(op_type: str) -> bool:
