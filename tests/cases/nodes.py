@@ -148,6 +148,8 @@ _TABLE: dict[str, Sequence[tuple[Any, ...]]] = {
     "MATMUL_INTEGER": [([(3, 4), (4, 5), (), ()],)],
     "MAX_POOL": [([(2, 3, 7, 8)], _WINDOW), ([(1, 1, 3, 4, 5)], {"kernel_shape": (2, 2, 2)})],
     "MEAN_VARIANCE_NORM": [([(2, 3, 4, 4)],)],
+    "NORM_GEMM": [([(3, 8), (8,), (8, 6), (8,), (6,)], {"norm": "LAYER_NORM", "act": "gelu"}),
+                  ([(2, 3, 8), (8,), (6, 8)], {"norm": "RMS_NORM", "trans_b": True})],
     "ONE_HOT": [([(2, 3), (2,)], {"depth": 4}, {0: (0, 4)}, {0: "i64"})],
     "PAD": [([(2, 3)], {"pads": (1, 0, 2, 1), "value": 2.0}),
             ([(3, 4)], {"pads": (1, 2), "axes": (-1,), "mode": "reflect"})],

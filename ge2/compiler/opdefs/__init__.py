@@ -27,6 +27,7 @@ from . import (
     layout,
     loss,
     movement,
+    norm_gemm,
     normalize,
     order,
     pool,
@@ -50,7 +51,8 @@ OPS: dict[str, OpDef] = {
     op.name: op
     for module in (elementwise, gemm, einsum, quantize, normalize, channel_norm, reduce, extrema,
                    order, movement, layout, index, scatter, conv, conv_transpose, pool, resample,
-                   resize, attention, rotary, recurrent, fused_row, add_norm, loss, quantize_rows)
+                   resize, attention, rotary, recurrent, fused_row, add_norm, norm_gemm, loss,
+                   quantize_rows)
     for op in module.OPDEFS
 }
 

@@ -17,6 +17,7 @@ from .fuse_add_norm import FuseAddNormPass
 from .fuse_elementwise import FuseElementwisePass
 from .fuse_epilogue import FuseEpiloguePass
 from .fuse_gemm import FuseGemmPass
+from .fuse_norm_gemm import FuseNormGemmPass
 from .fuse_rows import FuseRowsPass
 from .lift_activations import LiftActivationsPass
 from .lift_attention import LiftAttentionPass
@@ -40,6 +41,7 @@ PASSES: tuple[Pass, ...] = (
     # Worth it only where kernels compute attention without storing the scores.
     *((LiftAttentionPass(),) if "ATTENTION" in NATIVE else ()),
     FoldHeadsPass(),
+    DeadCodePass(),  # heads that nothing splits any more would keep their product from folding
     FoldReshapesPass(),
     SplitReductionsPass(),
     FoldTransposesPass(),
@@ -48,6 +50,8 @@ PASSES: tuple[Pass, ...] = (
     FuseElementwisePass(),
     FuseEpiloguePass(),
     MergeProductsPass(),
+    # Worth it only where a kernel of products normalises the rows that it loads.
+    *((FuseNormGemmPass(),) if "NORM_GEMM" in NATIVE else ()),
     FuseAddNormPass(),
     FuseRowsPass(),
     DeadCodePass(),

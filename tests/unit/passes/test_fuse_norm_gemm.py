@@ -1,0 +1,80 @@
+"""A norm goes into the product behind it; look-alikes stay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ge2.compiler import opdefs
+from ge2.compiler.ir import properties
+from ge2.compiler.passes.decompose import DecomposePass
+from ge2.compiler.passes.fuse_norm_gemm import FuseNormGemmPass
+
+from .graphs import apply, ops, parse
+
+HEAD = """
+input x: f32[b, 5, 8]
+input t: f32[8]
+const g: f32[8]
+const h: f32[8]
+const w: f32[8, 6]
+const v: f32[6, 8]
+const c: f32[6]
+"""
+RNG = np.random.default_rng(1)
+VALUES = {"g": RNG.uniform(0.5, 1.5, 8).astype("f4"), "h": RNG.normal(size=8).astype("f4"),
+          "w": RNG.normal(size=(8, 6)).astype("f4"), "v": RNG.normal(size=(6, 8)).astype("f4"),
+          "c": RNG.normal(size=6).astype("f4")}
+CASES = {
+    "layer norm": "n = LAYER_NORM(x, g, h)\ny = MATMUL(n, w)\noutput y",
+    "bias and activation": ("n = LAYER_NORM(x, g, h, epsilon=0.01)\n"
+                            'y = GEMM_BIAS_ACT(n, v, c, trans_b=1, act="gelu")\noutput y'),
+    "rms norm": "n = RMS_NORM(x, g)\ny = GEMM_BIAS_ACT(n, w, c)\noutput y",
+    "the norm is read elsewhere": "n = LAYER_NORM(x, g, h)\ny = MATMUL(n, w)\nz = NEG(n)\n"
+                                  "output y, z",
+    "the norm is an output": "n = LAYER_NORM(x, g)\ny = MATMUL(n, w)\noutput n, y",
+}
+
+
+@pytest.mark.parametrize("text", CASES.values(), ids=CASES)
+def test_rewrites(text):
+    graph = apply([FuseNormGemmPass()], parse(HEAD + text, **VALUES))
+    assert ops(graph)[0] == "NORM_GEMM"
+    apart = apply([FuseNormGemmPass(), DecomposePass(native=frozenset())],
+                  parse(HEAD + text, **VALUES))
+    assert "NORM_GEMM" not in ops(apart)
+
+
+LEAVES = {
+    "two products": "n = LAYER_NORM(x, g)\ny = MATMUL(n, w)\nz = MATMUL(n, w)\noutput y, z",
+    "a computed scale": "n = LAYER_NORM(x, t)\ny = MATMUL(n, w)\noutput y",
+    "another axis": "n = LAYER_NORM(x, g, axis=-2)\ny = MATMUL(n, w)\noutput y",
+    "a residual": "n = LAYER_NORM(x, g)\nr = SLICE(x, starts=[0], ends=[6], axes=[2])\n"
+                  'y = GEMM_BIAS_ACT(n, w, "", r)\noutput y',
+    "a factor": "n = LAYER_NORM(x, g)\ny = GEMM_BIAS_ACT(n, w, alpha=2.0)\noutput y",
+}
+
+
+@pytest.mark.parametrize("text", LEAVES.values(), ids=LEAVES)
+def test_leaves_alone(text):
+    text = text.replace("LAYER_NORM(x, g, axis=-2)", "LAYER_NORM(x, g, axis=1)") if (
+        "axis=-2" in text) else text
+    graph = parse(HEAD.replace("const g: f32[8]", "const g: f32[5, 8]") + text,
+                  **{**VALUES, "g": np.ones((5, 8), "f4")}) if "axis=1" in text else parse(
+                      HEAD + text, **VALUES)
+    assert "NORM_GEMM" not in ops(apply([FuseNormGemmPass()], graph))
+
+
+def test_needs_its_licence():
+    with properties.without("LAYER_NORM", "mergeable"):
+        graph = apply([FuseNormGemmPass()], parse(HEAD + CASES["layer norm"], **VALUES))
+    assert "NORM_GEMM" not in ops(graph)
+
+
+def test_half_precision_rounds_the_rows_once():
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=s).astype("f2") for s in ((4, 8), (8,), (8, 6))]
+    y, rows = opdefs.reference("NORM_GEMM", arrays, {"norm": "RMS_NORM", "rounding": "f16"})
+    apart = opdefs.reference("RMS_NORM", arrays[:2], {"axis": -1})[0]
+    np.testing.assert_array_equal(rows, apart)
+    np.testing.assert_array_equal(y, opdefs.reference("MATMUL", [apart, arrays[2]], {})[0])
