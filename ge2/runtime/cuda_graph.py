@@ -46,13 +46,8 @@ class KernelGraph:
             edge.from_port = api.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
             add = getattr(api, "cuGraphAddDependencies_v2", api.cuGraphAddDependencies)
             check(add(self._graph, before, [node], [edge], 1), what)
-        if record.cluster != (1, 1, 1):
-            kind = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            check(api.cuGraphKernelNodeSetAttribute(
-                node, kind, driver.cluster_value(record.cluster)), what)
-        if record.cooperative:
-            kind = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-            check(api.cuGraphKernelNodeSetAttribute(node, kind, driver.cooperative_value()), what)
+        for kind, value in driver.attributes(record, api.CUkernelNodeAttrValue):
+            check(api.cuGraphKernelNodeSetAttribute(node, kind, value), what)
         self._nodes.append(node)
 
     def update(self, index: int) -> None:

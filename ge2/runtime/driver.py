@@ -7,7 +7,8 @@ call raises LaunchFailed or OutOfMemory with the driver's own words.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
 from typing import Any
@@ -212,6 +213,10 @@ class Event:
             _fail(status, "querying an event")
         return True
 
+    def wait(self) -> None:
+        """Wait for that work on the host; its stream need not exist any more."""
+        check(self._api.cuEventSynchronize(self._handle), "waiting for an event")
+
     def hold(self, stream: int) -> None:
         """Make another stream wait for that work, on the device."""
         check(self._api.cuStreamWaitEvent(stream, self._handle, 0), "waiting for an event")
@@ -234,6 +239,8 @@ def free(address: int) -> None:
 
 def release_quietly(address: int) -> None:
     """Free memory from a finaliser: a dead context or driver is no news there."""
+    if sys.is_finalizing():  # the process's memory goes with it
+        return
     driver = api()
     with relaxed_capture():
         driver.cuMemFree(address)
@@ -322,42 +329,37 @@ def _config(record: LaunchRecord, grid: tuple[int, int, int]) -> Any:
     config.blockDimX, config.blockDimY, config.blockDimZ = record.block
     config.sharedMemBytes = record.smem
     config.hStream = driver.CUstream(0)
-    kinds = driver.CUlaunchAttributeID
-    attrs = []
-    if record.cluster != (1, 1, 1):
-        attr = driver.CUlaunchAttribute()
-        attr.id = kinds.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-        attr.value = cluster_value(record.cluster)
-        attrs.append(attr)
+    found = list(attributes(record, driver.CUlaunchAttributeValue))
     if record.pdl:
-        attr = driver.CUlaunchAttribute()
-        attr.id = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
         value = driver.CUlaunchAttributeValue()
         value.programmaticStreamSerializationAllowed = 1
-        attr.value = value
-        attrs.append(attr)
-    if record.cooperative:
+        kinds = driver.CUlaunchAttributeID
+        found.append((kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, value))
+    attrs = []
+    for kind, value in found:
         attr = driver.CUlaunchAttribute()
-        attr.id = kinds.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-        attr.value = cooperative_value()
+        attr.id, attr.value = kind, value
         attrs.append(attr)
     config.attrs = attrs
     config.numAttrs = len(attrs)
     return config
 
 
-def cluster_value(cluster: tuple[int, int, int]) -> Any:
-    """Return the launch-attribute value of a cluster size."""
-    value = api().CUlaunchAttributeValue()
-    value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = cluster
-    return value
+def attributes(record: LaunchRecord, value_type: Callable[[], Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield (attribute, value) of what a launch and a graph node of the record both need.
 
-
-def cooperative_value() -> Any:
-    """Return the launch-attribute value that makes all blocks of a launch run together."""
-    value = api().CUlaunchAttributeValue()
-    value.cooperative = 1
-    return value
+    Args:
+        value_type: CUlaunchAttributeValue or CUkernelNodeAttrValue, two classes of one layout.
+    """
+    kinds = api().CUlaunchAttributeID
+    if record.cluster != (1, 1, 1):
+        value = value_type()
+        value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = record.cluster
+        yield kinds.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, value
+    if record.cooperative:
+        value = value_type()
+        value.cooperative = 1
+        yield kinds.CU_LAUNCH_ATTRIBUTE_COOPERATIVE, value
 
 
 # -- tensor maps ----------------------------------------------------------------------------------

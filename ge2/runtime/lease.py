@@ -74,8 +74,8 @@ class Lease:
         have = memory.nbytes if memory else 0
         if nbytes <= have:
             return memory
-        if have and self.stream is not None:
-            device.synchronize(self.stream)
+        if have and self.event is not None:
+            self.event.wait()
         return device.allocate(max(nbytes, have * 3 // 2), zero=zero)
 
 
@@ -118,8 +118,8 @@ class LeasePool:
             lease = self._take(stream)
         if lease is None:
             return self._make()
-        if not _same_stream(lease, stream) and lease.stream is not None:
-            assert lease.event is not None
+        # NOTE: also on the same handle: a new stream may have got that of a destroyed one.
+        if lease.stream is not None and lease.event is not None and not lease.event.is_done():
             lease.event.hold(stream)
         return lease
 

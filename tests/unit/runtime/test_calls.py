@@ -70,11 +70,19 @@ def test_a_moved_array_updates_only_its_launches(executable: Executable,
     assert {Z + 4096, Y + 4096} <= _words(cuda.launched[-1][1])
 
 
-def test_one_stream_reuses_one_lease_without_waiting(executable: Executable,
-                                                     cuda: FakeCuda) -> None:  # noqa: F811
+def test_one_stream_reuses_one_lease(executable: Executable,
+                                     cuda: FakeCuda) -> None:  # noqa: F811
+    cuda.finished = True
     for _ in range(3):
         _run(executable)
     assert len(_graphs(executable)) == 1 and cuda.waits == []
+
+
+def test_a_busy_lease_is_waited_for_even_on_its_own_handle(executable: Executable,
+                                                           cuda: FakeCuda) -> None:  # noqa: F811
+    for _ in range(3):  # the handle may belong to a new stream by then
+        _run(executable)
+    assert len(_graphs(executable)) == 1 and len(cuda.waits) == 2
 
 
 def test_busy_streams_take_leases_of_their_own_up_to_a_limit(
