@@ -220,10 +220,12 @@ class Problems:
     Attributes:
         found: (what, why) -> names of the nodes.
         inputs: model inputs that would have to be constants.
+        dimensions: named dimensions of the inputs; fixing some may help.
     """
 
     found: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     inputs: set[str] = field(default_factory=set)
+    dimensions: list[str] = field(default_factory=list)
 
     def add(self, what: str, why: str, node: str) -> None:
         """Note that a node cannot be imported."""
@@ -246,7 +248,11 @@ class Problems:
             more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
             lines.append(f"  {what} ({len(names)}): {why}; at {shown}{more}")
         if self.inputs:
-            lines.append("Fix an input with: ge2 import --constant NAME=FILE.npy")
+            lines.append(f"Fix {', '.join(sorted(self.inputs))} with: "
+                         "ge2 import --constant NAME=FILE.npy")
+        if self.dimensions:
+            lines.append(f"Where extents are in the way, fix {', '.join(self.dimensions)} with: "
+                         "ge2 import --sym NAME=N")
         raise UnsupportedModel("\n".join(lines), self)
 
 

@@ -14,8 +14,10 @@ from onnx import AttributeProto, helper
 
 from ...compiler.ir.dim import Extent, symbol
 from ...compiler.ir.nodes import Graph, TensorType
+from ...compiler.passes.editor import is_float
 from ...contract import numpy_dtype
 from ...errors import Ge2Error, ModelError
+from ..data import free_symbols
 from ..node_writer import (
     FixedExtent,
     Imported,
@@ -80,6 +82,7 @@ class _Importer:
         self.scope: dict[str, Value] = {}
         self.problems = Problems()
         self.notes: list[str] = []
+        self.dim_names: dict[str, str] = {}
 
     def run(self, proto: onnx.GraphProto) -> Imported:
         self.graph.name = proto.name or "model"
@@ -146,12 +149,23 @@ class _Importer:
     def _extent(self, dim: Any, unnamed: str) -> Extent:
         if dim.HasField("dim_value") and dim.dim_value >= 0:
             return int(dim.dim_value)
-        text = dim.dim_param or unnamed
+        text = dim.dim_param
         if text in self.dims:
             return self.dims[text]
-        name = dimension_name(text)
+        if not any(c.isalnum() for c in text):  # "?" stands for any extent, another one each time
+            text = unnamed
+        name = self._dimension(text)
         name = self.same_names.get(name, name)
         return self.dims[name] if name in self.dims else symbol(name)
+
+    def _dimension(self, text: str) -> str:
+        """Return a foreign name as an identifier of its own."""
+        if text not in self.dim_names:
+            name = dimension_name(text)
+            while name in self.dim_names.values():
+                name += "_"
+            self.dim_names[text] = name
+        return self.dim_names[text]
 
     def _outputs(self, proto: onnx.GraphProto) -> None:
         outputs: dict[str, str] = {}
@@ -227,12 +241,24 @@ class _Importer:
             if isinstance(reason, ModelError):
                 raise
             self.problems.add(_key(node), str(reason), label)
-            if isinstance(reason, NotKnown) and reason.value in self.graph.inputs:
-                self.problems.inputs.add(reason.value)
+            if isinstance(reason, NotKnown):
+                self.problems.inputs |= self._deciding_inputs(reason.value)
+            self.problems.dimensions = free_symbols(
+                self.graph.types[name] for name in self.graph.inputs)
             return [Broken()] * len(node.output)
         except (IndexError, KeyError, AssertionError, TypeError, ValueError) as error:
             # Only a broken model gets here: rules take what the operator's schema allows.
             raise self.fail(f"node {label!r} ({node.op_type}) is broken: {error!r}") from error
+
+    def _deciding_inputs(self, name: str) -> set[str]:
+        """Return the inputs that a value depends on, if none of them holds measured numbers."""
+        value = self.scope.get(name)
+        wanted = {value.name} if isinstance(value, Tensor) else set()
+        for node in reversed(self.graph.nodes):
+            if wanted & set(node.outputs):
+                wanted |= set(node.inputs)
+        found = {n for n in self.graph.inputs if n in wanted}
+        return found if not any(is_float(self.graph.types[n]) for n in found) else set()
 
     def _check(self, node: onnx.NodeProto, label: str) -> None:
         if node.domain not in STANDARD or any(a.HasField("g") for a in node.attribute):

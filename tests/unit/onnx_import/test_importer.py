@@ -131,6 +131,11 @@ def test_names_of_dimensions_become_identifiers():
     assert str(import_model(proto).graph.types["x"]) == "f32[batch_size, d_3rd, a_b]"
 
 
+def test_names_that_become_the_same_identifier_stay_apart():
+    proto = model([node("Relu", "x", "y")], [value("x", ["a b", "a_b", "?", "?"])], ["y"])
+    assert str(import_model(proto).graph.types["x"]) == "f32[a_b, a_b_, x_2, x_3]"
+
+
 def test_unnamed_dimensions_get_names():
     info = value("x", [None, 3])
     graph = import_model(model([node("Relu", "x", "y")], [info], ["y"])).graph
@@ -261,6 +266,22 @@ def test_elements_of_an_input_that_decide_a_shape():
     assert "input 'shape' must be known" in text and "--constant" in text
     graph = import_model(proto, constants={"shape": np.array([-1, 8])}).graph
     assert str(graph.types["y"]) == "f32[batch*seq, 8]" and graph.inputs == ["x"]
+
+
+def test_an_input_that_decides_a_branch_is_named():
+    branches = {name: helper.make_graph([node(op, "x", "inner")], name, [], [value("inner", None)])
+                for name, op in (("then_branch", "Exp"), ("else_branch", "Neg"))}
+    proto = model([node("Equal", "rate wanted", "flag"), node("If", "flag", "y", **branches)],
+                  [X, value("rate", [], INT64)], ["y"], weights={"wanted": np.array(16000)})
+    text = failure(proto)
+    assert "Fix rate with: ge2 import --constant" in text
+    assert ops(proto, constants={"rate": np.array(16000)}) == ["EXP"]
+
+
+def test_dimensions_that_could_be_fixed_are_named():
+    proto = model([node("Reshape", "x shape", "y")], [X], ["y"],
+                  weights={"shape": np.array([0, 4, 5])})
+    assert "fix batch, seq with: ge2 import --sym" in failure(proto)
 
 
 @pytest.mark.parametrize("opset", [1, 6, 29, 99])
