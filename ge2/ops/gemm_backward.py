@@ -51,7 +51,7 @@ def backward(A: Any, B: Any, C: Any, gY: Any, Z: Any, gA: Any, gB: Any, gC: Any,
     call = CALLS.by_key.get(key)
     if call is None:
         call = remember(key, _make(named(_ARGUMENTS, operands), attrs))
-    call.run(tuple([pair[1] for pair in pairs]), operands, stream)
+    call.run([pair[1] for pair in pairs], operands, stream)
 
 
 def _make(t: _Tensors, attrs: GemmAttrs) -> Call:

@@ -38,7 +38,7 @@ class Call:
         self.outputs = tuple(outputs)
         self.checked: set[tuple[int, ...]] = set()
 
-    def run(self, addresses: tuple[int, ...], operands: Sequence[Any], stream: Any) -> None:
+    def run(self, addresses: list[int], operands: Sequence[Any], stream: Any) -> None:
         """Check the addresses if they are new, and launch.
 
         Args:
@@ -49,20 +49,17 @@ class Call:
             DeviceMismatch: memory of the host or of another GPU. Invalid: an output overlaps.
         """
         handle = 0 if stream is None else stream if type(stream) is int else raw_stream(stream)
-        if self.device.kind != "cuda":
-            self.check(addresses, operands)
-            self.prepared.run(addresses, handle)
-            return
-        previous = driver.enter_device(self.device.index)
+        prepared = self.prepared
+        previous = driver.settle(self.device.index) if self.device.kind == "cuda" else None
         try:
-            if addresses not in self.checked:
+            if addresses != prepared.addresses and tuple(addresses) not in self.checked:
                 self.check(addresses, operands)
-            self.prepared.run(addresses, handle)
+            prepared.run(addresses, handle)
         finally:
             if previous is not None:
                 driver.leave_device(previous)
 
-    def check(self, addresses: tuple[int, ...], operands: Sequence[Any]) -> None:
+    def check(self, addresses: list[int], operands: Sequence[Any]) -> None:
         """Check where the operands' memory is and that no output overlaps; remember the result."""
         tensors = named(self.prepared.arguments, operands)
         for name, tensor in tensors.items():
@@ -72,7 +69,7 @@ class Call:
                        {name: tensors[name] for name in self.inputs})
         if len(self.checked) >= POINTERS_KEPT:
             self.checked.clear()
-        self.checked.add(addresses)
+        self.checked.add(tuple(addresses))
 
 
 def named(names: Sequence[str], operands: Sequence[Any]) -> dict[str, Tensor | None]:

@@ -16,7 +16,7 @@ from ..problem import TensorSpec
 from . import gemm_check as check
 from .gemm_call import CALLS, Call, device_for, named, remember, spec_of
 from .gemm_types import GemmAttrs, Tensor
-from .operands import operand
+from .operands import ABSENT, operand
 from .prepared import Prepared
 
 ARGUMENTS = ("A", "B", "Bias", "C", "Y", "Z_out")
@@ -40,14 +40,18 @@ def forward(A: Any, B: Any, Bias: Any, Y: Any, attrs: GemmAttrs, stream: Any = N
         DeviceMismatch, DtypeMismatch, LayoutMismatch, StrideMismatch, ShapeMismatch,
         MissingInput, Invalid: naming argument, found and wanted.
     """
-    a, b, bias, c, y, z = (operand(A), operand(B), operand(Bias), operand(C), operand(Y),
-                           operand(Z_out))
+    a = (A.key, A.ptr) if type(A) is Tensor else operand(A)
+    b = (B.key, B.ptr) if type(B) is Tensor else operand(B)
+    y = (Y.key, Y.ptr) if type(Y) is Tensor else operand(Y)
+    bias = ABSENT if Bias is None else operand(Bias)
+    c = ABSENT if C is None else operand(C)
+    z = ABSENT if Z_out is None else operand(Z_out)
     key = (a[0], b[0], bias[0], c[0], y[0], z[0], attrs.key)
     operands = (A, B, Bias, C, Y, Z_out)
     call = CALLS.by_key.get(key)
     if call is None:
         call = remember(key, make_forward(named(ARGUMENTS, operands), attrs))
-    call.run((a[1], b[1], bias[1], c[1], y[1], z[1]), operands, stream)
+    call.run([a[1], b[1], bias[1], c[1], y[1], z[1]], operands, stream)
 
 
 def make_forward(t: dict[str, Tensor | None], attrs: GemmAttrs) -> Call:

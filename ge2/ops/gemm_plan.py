@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..errors import Invalid
 from ..runtime import driver
 from .gemm_call import Call, named, raw_stream
 from .gemm_forward import ARGUMENTS, make_forward
@@ -21,13 +22,14 @@ class GemmPlan:
         launches: number of kernels.
     """
 
-    __slots__ = ("_addresses", "_call", "_owners", "_slots", "launches")
+    __slots__ = ("_index", "_owners", "_prepared", "_slots", "launches")
 
-    def __init__(self, call: Call, addresses: tuple[int, ...], owners: Sequence[Any]) -> None:
-        self._call = call
-        self._addresses = addresses
+    def __init__(self, call: Call, addresses: list[int], owners: Sequence[Any]) -> None:
+        self._index = call.device.index
         self._owners = owners
-        self._slots = [i for i, address in enumerate(addresses) if address]
+        self._prepared = call.prepared
+        self._slots = [slot for slot, address in enumerate(addresses) if address]
+        self._prepared.move(range(len(addresses)), addresses)
         self.launches = call.prepared.launches
 
     def __call__(self, stream: Any = 0, pointers: Sequence[int] | None = None) -> None:
@@ -41,13 +43,12 @@ class GemmPlan:
         if type(stream) is not int:
             stream = raw_stream(stream)
         if pointers is not None:
-            addresses = [0] * len(ARGUMENTS)
-            for slot, pointer in zip(self._slots, pointers, strict=True):
-                addresses[slot] = pointer
-            self._addresses = tuple(addresses)
-        call = self._call
-        previous = driver.enter_device(call.device.index)
-        call.prepared.run(self._addresses, stream)
+            if len(pointers) != len(self._slots):
+                raise Invalid("wrong number of pointers", argument="pointers",
+                              found=len(pointers), wanted=len(self._slots))
+            self._prepared.move(self._slots, pointers)
+        previous = driver.settle(self._index)
+        self._prepared.launch(stream)
         if previous is not None:
             driver.leave_device(previous)
 
@@ -61,6 +62,6 @@ def plan(A: Any, B: Any, Bias: Any, Y: Any, attrs: GemmAttrs, *, C: Any = None,
     """
     operands = (A, B, Bias, C, Y, Z_out)
     call = make_forward(named(ARGUMENTS, operands), attrs)
-    addresses = tuple(operand(x)[1] for x in operands)
+    addresses = [operand(x)[1] for x in operands]
     call.check(addresses, operands)
     return GemmPlan(call, addresses, operands)

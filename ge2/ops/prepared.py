@@ -7,7 +7,7 @@ kernel goes through a graph, except into a stream that is being captured.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from .. import launch_table
 from ..compiler.ir.nodes import Node
@@ -33,6 +33,9 @@ class Prepared:
         stages: in launch order.
         temporaries: names of buffers that only live within the call.
 
+    Attributes:
+        addresses: of the last run.
+
     Raises:
         NoKernelError: an operator has no kernel for these specs.
     """
@@ -54,7 +57,8 @@ class Prepared:
         self._writes = [self._writes_of(name) for name in self.arguments]
         self._needs_scratch = bool(self.scratch_bytes or self.semaphores)
         self._graph: KernelGraph | None = None
-        self._addresses: tuple[int, ...] = ()
+        self.addresses = [0] * len(self.arguments)
+        self._maps_moved = False
         self._scratch = (0, 0)
         self._dirty: set[int] = set()
 
@@ -90,55 +94,67 @@ class Prepared:
         """Number of kernels in a call."""
         return len(self._records)
 
-    def run(self, addresses: tuple[int, ...], stream: int) -> None:
+    def run(self, addresses: list[int], stream: int) -> None:
         """Launch on a stream; addresses belong to the arguments, 0 for an absent one."""
-        if not self._units:
-            return
+        if addresses != self.addresses:
+            self.move(range(len(addresses)), addresses)
+        self.launch(stream)
+
+    def launch(self, stream: int) -> None:
+        """Launch on a stream with the addresses of the last run or move."""
         if self._needs_scratch:
             scratch = SCRATCH.get(self.device, stream, self.scratch_bytes, self.semaphores)
             if scratch != self._scratch:
                 self._scratch = scratch
-                self._addresses = ()
-        if addresses != self._addresses:
-            self._point(addresses)
-        if self.device.kind != "cuda" or (stream and self.device.is_capturing(stream)):
-            for unit in self._units:
-                unit(stream)
-            return
+                self._patch_all()
         graph = self._graph
-        if graph is None:
-            graph = self._graph = KernelGraph(self._units)  # type: ignore[arg-type]
-        elif self._dirty:
+        if graph is None or (stream and self.device.is_capturing(stream)):
+            self._run_apart(stream)
+            return
+        if self._dirty:
             for index in self._dirty:
                 graph.update(index)
-        self._dirty.clear()
+            self._dirty.clear()
         graph.launch(stream)
 
-    def _point(self, addresses: tuple[int, ...]) -> None:
-        """Write the addresses that changed into the Args blocks."""
-        old, self._addresses = self._addresses, addresses
-        if not old:
-            self._patch_all(addresses)
+    def _run_apart(self, stream: int) -> None:
+        """Launch one by one where there is no graph: the emulator, a capture, the first call."""
+        if not self._units:
             return
-        for slot, address in enumerate(addresses):
-            if address == old[slot]:
+        if self.device.kind == "cuda" and not self.device.is_capturing(stream):
+            self._graph = KernelGraph(self._units)  # type: ignore[arg-type]
+            self._dirty.clear()
+            self._graph.launch(stream)
+            return
+        for unit in self._units:
+            unit(stream)
+
+    def move(self, slots: Iterable[int], addresses: Iterable[int]) -> None:
+        """Write the addresses of some arguments, by position, into the Args blocks."""
+        current, dirty = self.addresses, self._dirty
+        for slot, address in zip(slots, addresses, strict=False):
+            if current[slot] == address:
                 continue
+            current[slot] = address
             writes = self._writes[slot]
             if writes is None:
-                self._patch_all(addresses)
-                return
+                self._maps_moved = True
+                continue
             for words, index, addend in writes[0]:
                 words[index] = address + addend
-            self._dirty.update(writes[1])
+            dirty.update(writes[1])
+        if self._maps_moved:
+            self._patch_all()
 
-    def _patch_all(self, addresses: tuple[int, ...]) -> None:
-        where = dict(zip(self.arguments, addresses, strict=True))
+    def _patch_all(self) -> None:
+        where = dict(zip(self.arguments, self.addresses, strict=True))
         scratch, semaphores = self._scratch
         for index, unit in enumerate(self._units):
             buffers = [self._address(name, where, scratch) for name in self._slots[index]]
             unit.args.patch(buffers, scratch + self._workspace_at,
                             semaphores + self._semaphores_at[index])
         self._dirty.update(range(len(self._units)))
+        self._maps_moved = False
 
     def _address(self, name: str, where: Mapping[str, int], scratch: int) -> int:
         if name in self._offsets:

@@ -17,7 +17,8 @@ class KernelGraph:
         launches: in order, patched with the first addresses. Their Args blocks stay in use.
     """
 
-    __slots__ = ("_api", "_exec", "_graph", "_grids", "_launches", "_nodes", "_params")
+    __slots__ = ("_api", "_exec", "_graph", "_grids", "_launch", "_launches", "_nodes", "_params",
+                 "_set_params")
 
     def __init__(self, launches: Sequence[Launch]) -> None:
         self._exec: Any = None
@@ -31,6 +32,8 @@ class KernelGraph:
         for launch, params in zip(launches, self._params, strict=True):
             self._add(launch, params)
         self._exec = check(self._api.cuGraphInstantiate(self._graph, 0), "instantiating a graph")
+        self._launch = self._api.cuGraphLaunch
+        self._set_params = self._api.cuGraphExecKernelNodeSetParams
 
     def _add(self, launch: Launch, params: Any) -> None:
         api, record = self._api, launch.record
@@ -56,15 +59,14 @@ class KernelGraph:
         if self._grids[index] != launch.grid:
             params.gridDimX, params.gridDimY, params.gridDimZ = launch.grid
             self._grids[index] = launch.grid
-        (status,) = self._api.cuGraphExecKernelNodeSetParams(
-            self._exec, self._nodes[index], params)
+        (status,) = self._set_params(self._exec, self._nodes[index], params)
         if status:
             raise LaunchFailed(f"updating {self._launches[index].record.kernel.entry} in a graph "
                                f"failed: {status.name}")
 
     def launch(self, stream: int) -> None:
         """Run all nodes on a stream."""
-        (status,) = self._api.cuGraphLaunch(self._exec, driver.stream_object(stream))
+        (status,) = self._launch(self._exec, driver.stream_object(stream))
         if status:
             raise LaunchFailed(f"launching a graph of {len(self._nodes)} kernels failed: "
                                f"{status.name}")

@@ -28,7 +28,7 @@ def device():
 def _on_emulator(device, monkeypatch):
     for module in (gemm_forward, gemm_backward):
         monkeypatch.setattr(module, "device_for", lambda index: device)
-    monkeypatch.setattr(gemm_plan.driver, "enter_device", lambda index: None)
+    monkeypatch.setattr(gemm_plan.driver, "settle", lambda index: None)
 
 
 class Buffer:
@@ -198,6 +198,8 @@ def test_a_plan_runs_with_new_pointers(device):
     other, y2 = Buffer(device, 2 * a), Buffer(device, poison((4, 4), np.float32))
     prepared(None, [other.tensor.ptr, held[1].tensor.ptr, y2.tensor.ptr])
     np.testing.assert_allclose(y2.read(), 2 * a @ b, rtol=1e-5, atol=1e-5)
+    with pytest.raises(errors.Invalid, match="wrong number of pointers"):
+        prepared(None, [other.tensor.ptr])
 
 
 def failing_calls(t):
