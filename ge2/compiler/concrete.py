@@ -44,6 +44,40 @@ def bind_symbols(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[st
     return values
 
 
+class SymbolBinder:
+    """bind_symbols of one graph, with what depends on no shape worked out once."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._places: list[tuple[str, int, str]] = []
+        self._fixed: list[tuple[str, int, int]] = []
+        self._plain = True
+        for name in graph.inputs:
+            for axis, extent in enumerate(graph.types[name].shape):
+                label = _symbol(extent)
+                if isinstance(extent, int):
+                    self._fixed.append((name, axis, extent))
+                elif label is not None:
+                    self._places.append((name, axis, label))
+                else:
+                    self._plain = False
+
+    def bind(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+        """Return the value of every named dimension; raises what bind_symbols does."""
+        values: dict[str, int] = {}
+        try:
+            fits = self._plain and all(shapes[name][axis] == extent
+                                       for name, axis, extent in self._fixed)
+            for name, axis, label in self._places:
+                found = shapes[name][axis]
+                fits = fits and values.setdefault(label, found) == found
+        except (KeyError, IndexError):
+            fits = False
+        ranks = fits and all(len(shapes[name]) == self._graph.types[name].rank
+                             for name in self._graph.inputs)
+        return values if ranks else bind_symbols(self._graph, shapes)
+
+
 def _symbol(extent: Extent) -> str | None:
     """Return the name of an extent that is one symbol and nothing else."""
     if isinstance(extent, Dim):

@@ -6,8 +6,10 @@ so that 16-byte accesses stay aligned. Nothing depends on the order in which siz
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from .ir.size import Range
 
@@ -18,9 +20,9 @@ _SMALL, _LARGE = (128, 512), (8192, 16384)
 _PRIMES = (17, 23, 19, 29, 31, 37, 41, 43, 47, 53)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SizeClass:
-    """A range of each named dimension, in the order of names."""
+    """A range of each named dimension, in the order of names; classify() makes one of each."""
 
     names: tuple[str, ...]
     ranges: tuple[Range, ...]
@@ -65,14 +67,14 @@ def _aligned(known: Range, units: int) -> int:
 
 def classify(values: Mapping[str, int]) -> SizeClass | None:
     """Return the class of a binding; None where a dimension is 0 or has no class."""
-    ranges, low = [], 1
-    for value in values.values():
-        if not 1 <= value <= EDGES[-1]:
-            return None
-        low = 1
-        for edge in EDGES:
-            if value <= edge:
-                break
-            low = edge + 1
-        ranges.append(Range(low, edge, 1 if value % MULTIPLE else MULTIPLE))
-    return SizeClass(tuple(values), tuple(ranges))
+    places = tuple((bisect_left(EDGES, value), value % MULTIPLE == 0) for value in values.values())
+    if any(value < 1 or value > EDGES[-1] for value in values.values()):
+        return None
+    return _class_of(tuple(values), places)
+
+
+@lru_cache(maxsize=4096)
+def _class_of(names: tuple[str, ...], places: tuple[tuple[int, bool], ...]) -> SizeClass:
+    return SizeClass(names, tuple(
+        Range(EDGES[place - 1] + 1 if place else 1, EDGES[place], MULTIPLE if aligned else 1)
+        for place, aligned in places))

@@ -29,6 +29,9 @@ from .size_class import MULTIPLE, SizeClass
 Ints = tuple[int, ...]
 Get = Callable[[Ints], Ints]
 
+# Several times faster than the named tuple's own constructor; it runs for every new size.
+_new: Any = tuple.__new__
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchNumbers:
@@ -38,19 +41,19 @@ class LaunchNumbers:
         grid: its extents.
         fields: (byte offset, layout, numbers) of what changes in the Args struct.
         addends: of its relocations; None where they are constants.
-        maps: (dims, strides, addend) of each tensor map.
+        maps: each tensor map at the example, its dims, strides and, unless constant, its addend.
     """
 
     grid: Get
     fields: tuple[tuple[int, Struct, Get], ...]
     addends: Get | None
-    maps: tuple[tuple[TensorMapSpec, Get, Get, Get], ...]
+    maps: tuple[tuple[TensorMapSpec, Get, Get, Get | None], ...]
 
     def tensor_maps(self, numbers: Ints) -> tuple[TensorMapSpec, ...]:
         """Return the tensor maps of a size."""
-        return tuple(TensorMapSpec(m.offset, m.slot, addend(numbers)[0], m.dtype, dims(numbers),
-                                   strides(numbers), m.box, m.swizzle)
-                     for m, dims, strides, addend in self.maps)
+        return tuple(_new(TensorMapSpec, (
+            m.offset, m.slot, addend(numbers)[0] if addend else m.addend, m.dtype, dims(numbers),
+            strides(numbers), m.box, m.swizzle)) for m, dims, strides, addend in self.maps)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +69,7 @@ class SizedPlan:
         launch_offsets: byte offsets in each launch's buffers, then in the semaphores.
         nbytes, offsets: of the roots. memory: (arena bytes, semaphore bytes).
         shapes: output -> extents.
+        steps: operator and extents of the first output of each step.
     """
 
     plan: Plan
@@ -78,6 +82,7 @@ class SizedPlan:
     offsets: Get
     memory: Get
     shapes: Mapping[str, Get]
+    steps: tuple[tuple[str, Get], ...]
 
 
 def sized_plan(graph: Graph, device: DeviceProfile, known: SizeClass,
@@ -197,8 +202,10 @@ def _compiled(space: Space, plan: Plan, names: Sequence[str]) -> SizedPlan:
     memory = table.get((plan.arena_bytes, plan.semaphore_bytes))
     shapes = {name: table.get(plan.graph.types[name].shape)  # type: ignore[arg-type]
               for name in plan.graph.outputs}
+    steps = tuple((step.problem.op_type, table.get(step.problem.outputs[0].shape))
+                  for step in plan.steps)
     return SizedPlan(plan, space, table.check(space.conditions), table.function(), launches,
-                     offsets_of, nbytes, offsets, memory, shapes)
+                     offsets_of, nbytes, offsets, memory, shapes, steps)
 
 
 def _launch(record: LaunchRecord, table: Numbers) -> LaunchNumbers:
@@ -213,7 +220,8 @@ def _launch(record: LaunchRecord, table: Numbers) -> LaunchNumbers:
                     table.get(tuple(p.size for p in run))) for run in runs)
     addends = tuple(reloc.addend for reloc in record.relocs)
     moving = any(isinstance(addend, Size) for addend in addends)
-    maps = tuple((m, table.get(m.dims), table.get(m.strides), table.get((m.addend,)))
+    maps = tuple((m, table.get(m.dims), table.get(m.strides),
+                  table.get((m.addend,)) if isinstance(m.addend, Size) else None)
                  for m in record.tensor_maps)
     return LaunchNumbers(table.get(record.grid), fields, table.get(addends) if moving else None,
                          maps)
@@ -252,6 +260,6 @@ def record_at(record: LaunchRecord, values: Mapping[str, int]) -> LaunchRecord:
     return replace(
         record, grid=at(record.grid, values), args=bytes(args),
         relocs=tuple(replace(r, addend=at(r.addend, values)) for r in record.relocs),
-        tensor_maps=tuple(replace(m, addend=at(m.addend, values), dims=at(m.dims, values),
+        tensor_maps=tuple(m._replace(addend=at(m.addend, values), dims=at(m.dims, values),
                                   strides=at(m.strides, values)) for m in record.tensor_maps),
         workspace=at(record.workspace, values), semaphores=at(record.semaphores, values))

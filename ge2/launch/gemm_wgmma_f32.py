@@ -178,8 +178,8 @@ def _rounded_launches(call: GemmCall, variant: Variant, device: DeviceProfile
     for (x, extent, batches), tile in zip(_matrices(call), tile_of(variant), strict=True):
         offset = len(maps) * MAP_BYTES
         if x.column == 1 and not operand_refusal("", x):
-            maps.append(replace(operand_map(offset, x, extent, call.k, tile, call.batch[2]),
-                                dtype="tf32"))
+            made = operand_map(offset, x, extent, call.k, tile, call.batch[2])
+            maps.append(made._replace(dtype="tf32"))
             continue
         matrix = _Matrix(x, extent, call.k, 1, batches, end, 0)
         end = _aligned(end + matrix.nbytes)

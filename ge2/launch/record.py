@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,8 +48,7 @@ class Reloc:
     addend: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TensorMapSpec:
+class TensorMapSpec(NamedTuple):
     """A TMA descriptor hole: 128 bytes at offset (a multiple of 64).
 
     Attributes:

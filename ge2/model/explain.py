@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..compiler.class_plans import ClassPlans
 from ..compiler.concrete import concretize
 from ..compiler.finish import finish_graph
 from ..compiler.ir.nodes import Graph
@@ -16,9 +17,11 @@ from ..compiler.memory_budget import BudgetedPlan, plan_within
 from ..compiler.passes.pass_manager import run_passes
 from ..compiler.passes.pipeline import PASSES
 from ..compiler.plan import Plan, make_plan
+from ..compiler.sized_plan import plan_at
 from ..errors import Ge2Error
 from ..evidence.device import DeviceProfile, profile_for
 from ..problem import Problem, TensorSpec
+from .data import free_symbols
 
 if TYPE_CHECKING:
     from .model import Model
@@ -154,6 +157,8 @@ def explain(model: Model, *, arch: str | None, symbols: dict[str, int]) -> Expla
                               trace.seconds, result.graph))
         graph = result.graph
     plan, problem = _plan(graph, values, device, model.chooser)
+    if plan is not None and model.memory_budget is None and model.chooser.mode != "pinned":
+        plan = (_shared_plan(graph, values, device) if _by_rules(plan) else None) or plan
     budgeted = None
     if plan is not None and model.memory_budget is not None:
         budgeted = plan_within(plan.graph, device, model.memory_budget, choose=model.chooser)
@@ -210,6 +215,17 @@ def _plan(graph: Graph, values: Mapping[str, int], device: DeviceProfile, choose
         return make_plan(finish_graph(concretize(graph, values)), device, choose=choose), ""
     except Ge2Error as error:
         return None, "; ".join([str(error), *getattr(error, "__notes__", ())])
+
+
+def _by_rules(plan: Plan) -> bool:
+    return all(step.choice is None or step.choice.basis.kind == "rules" for step in plan.steps)
+
+
+def _shared_plan(graph: Graph, values: Mapping[str, int], device: DeviceProfile) -> Plan | None:
+    """Return the plan that a size shares with its class; None where it has one of its own."""
+    sized = ClassPlans(graph, device).find(
+        {name: values[name] for name in free_symbols(graph.types[v] for v in graph.inputs)}, {})
+    return None if sized is None else plan_at(sized, values)
 
 
 def _profile(model: Model, arch: str | None) -> DeviceProfile:

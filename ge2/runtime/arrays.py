@@ -130,6 +130,7 @@ _TORCH_NAMES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64
 _TORCH_DTYPES = {name: text for text, name in _TORCH_NAMES.items()}
 
 
+@lru_cache(maxsize=1024)
 def spec_of(signature: Signature) -> TensorSpec:
     """Return the spec of an array; a host array counts as aligned, since it is copied.
 

@@ -402,19 +402,72 @@ def encode_tensor_map(spec: TensorMapSpec, address: int) -> bytes:
 
 
 @lru_cache(TENSOR_MAPS_KEPT)
-def _encode(dtype: str, dims: Sequence[int], strides: Sequence[int], box: Sequence[int],
+def _encode(dtype: str, dims: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...],
             swizzle: int, address: int) -> bytes:
+    encoder = _plain_encoder(dtype, box, swizzle)
+    made = encoder(dims, strides, address) if encoder else None
+    return made or _encode_by_bindings(dtype, dims, strides, box, swizzle, address)
+
+
+PlainEncoder = Callable[[tuple[int, ...], tuple[int, ...], int], "bytes | None"]
+
+
+@cache
+def _plain_encoder(dtype: str, box: tuple[int, ...], swizzle: int) -> PlainEncoder | None:
+    """Return the driver's own function with all but the tensor filled in; None where it is not.
+
+    New sizes need new maps, and the bindings take several times as long as the function. The
+    result is None where the driver refuses; the bindings then say why.
+    """
+    function = _encode_function()
+    if function is None:
+        return None
+    rank, kinds = len(box), [int(kind) for kind in _map_kinds(dtype, swizzle)]
+    boxes, ones = (ctypes.c_uint32 * rank)(*box), (ctypes.c_uint32 * rank)(*[1] * rank)
+    extents, pitches = ctypes.c_uint64 * rank, ctypes.c_uint64 * max(rank - 1, 1)
+
+    def encode(dims: tuple[int, ...], strides: tuple[int, ...], address: int) -> bytes | None:
+        storage = (ctypes.c_char * (128 + 64))()
+        start = ctypes.addressof(storage)
+        start += -start % 64
+        status = function(start, kinds[0], rank, address, extents(*dims), pitches(*strides), boxes,
+                          ones, *kinds[1:])
+        return None if status else ctypes.string_at(start, 128)
+
+    return encode
+
+
+@cache
+def _encode_function() -> Any:
+    try:
+        function = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled
+    except (OSError, AttributeError):
+        return None
+    pointer, number = ctypes.c_void_p, ctypes.c_int
+    function.restype = number
+    function.argtypes = [pointer, number, ctypes.c_uint32, pointer, pointer, pointer, pointer,
+                         pointer, number, number, number, number]
+    return function
+
+
+def _map_kinds(dtype: str, swizzle: int) -> tuple[Any, Any, Any, Any, Any]:
+    """Return the enumerators of element type, interleave, swizzle, promotion and fill."""
     driver = api()
-    swizzles = driver.CUtensorMapSwizzle
-    kind = getattr(driver.CUtensorMapDataType,
-                   f"CU_TENSOR_MAP_DATA_TYPE_{_MAP_DTYPES[dtype]}")
-    mode = getattr(swizzles, f"CU_TENSOR_MAP_SWIZZLE_{f'{swizzle}B' if swizzle else 'NONE'}")
+    return (getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_MAP_DTYPES[dtype]}"),
+            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            getattr(driver.CUtensorMapSwizzle,
+                    f"CU_TENSOR_MAP_SWIZZLE_{f'{swizzle}B' if swizzle else 'NONE'}"),
+            driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
+
+
+def _encode_by_bindings(dtype: str, dims: Sequence[int], strides: Sequence[int],
+                        box: Sequence[int], swizzle: int, address: int) -> bytes:
+    driver = api()
+    kind, *kinds = _map_kinds(dtype, swizzle)
     made = check(driver.cuTensorMapEncodeTiled(
         kind, len(dims), address, _u64(dims), _u64(strides),
-        [driver.cuuint32_t(v) for v in box], [driver.cuuint32_t(1)] * len(dims),
-        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE, mode,
-        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+        [driver.cuuint32_t(v) for v in box], [driver.cuuint32_t(1)] * len(dims), *kinds),
         f"encoding a tensor map of {dtype} dims {dims} strides {strides} box {box}")
     return np.array([int(word) for word in made.opaque], np.uint64).tobytes()
 

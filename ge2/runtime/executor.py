@@ -7,7 +7,6 @@ _prepare_buffers() and its records from the launch table.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -15,16 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler.class_plans import ClassPlans
-from ..compiler.concrete import bind_symbols, concretize
-from ..compiler.finish import finish_graph
+from ..compiler.concrete import bind_symbols
 from ..compiler.ir.nodes import Graph, TensorType
 from ..compiler.kernels import registry
 from ..compiler.kernels.metadata import Variant
 from ..compiler.kernels.selector import Chooser
-from ..compiler.memory_budget import plan_within
-from ..compiler.plan import Plan, make_plan, problem_plan
-from ..compiler.sized_plan import SizedPlan, plan_at
+from ..compiler.plan import Plan, problem_plan
 from ..errors import Invalid, near_matches
 from ..problem import Problem, TensorSpec
 from . import arrays, driver
@@ -40,8 +35,9 @@ from .device import (
 )
 from .lease import Lease, make_lease
 from .memory import keep_with_capture
+from .plan_source import PlanSource
 from .route import Route, check_feeds, input_specs, make_route, output_specs
-from .sizing import Sizing, exact_sizing, sizing_at
+from .sizing import Sizing, exact_sizing
 from .tuned import default_chooser
 
 Shape = tuple[int, ...] | TensorType
@@ -100,9 +96,6 @@ class Executable:
         self.memory_budget = memory_budget
         self.backend = backend or default_backend()
         self._lock = threading.Lock()
-        self._plans: OrderedDict[Any, BoundPlan] = OrderedDict()
-        self._sized_plans: dict[tuple[SizedPlan, tuple[bool, ...]], BoundPlan] = {}
-        self._generation = -1
         self._routes: dict[Any, Route] = {}
         self._constants: dict[str, Allocation] = {}
         self._late_constants: dict[str, Allocation] = {}
@@ -117,6 +110,8 @@ class Executable:
             return
         self.device: Device = _open(self.backend, device, arch)
         self.choose: Chooser = choose or default_chooser()
+        self.plans = PlanSource(graph, self.device, self.choose, memory_budget,
+                                self._upload_late, self._routes.clear)
 
     @classmethod
     def for_problem(cls, problem: Problem, variant: Variant | None = None,
@@ -183,10 +178,7 @@ class Executable:
             shapes: shape or type per input; may be left out where no dimension is symbolic.
         """
         feeds, hosts = self._dense_feeds(shapes), self._on_gpu()
-        plan = self._plan(feeds)
-        if any(step.choice and step.choice.basis.kind != "rules" for step in plan.steps):
-            self._keep(self._key(feeds, hosts), bind_plan(plan, self.device))
-        bound, sizing = self._sized(feeds, hosts)
+        bound, sizing = self._find(feeds, hosts)
         if self.device.kind == "cuda":
             with self.device.active():
                 self._upload_constants()
@@ -196,8 +188,15 @@ class Executable:
     def plan(self, shapes: Mapping[str, Shape] | None = None) -> Plan:
         """Return the plan for these input shapes without compiling anything."""
         feeds = self._dense_feeds(shapes)
-        bound, _ = self._sized(feeds, self._on_gpu())
-        return bound.plan if bound.sized is None else plan_at(bound.sized, self._values(feeds))
+        if self.bound is not None:
+            return self.bound.plan
+        return self.plans.plan(feeds, self._on_gpu())
+
+    def _find(self, feeds: Mapping[str, TensorSpec], hosts: tuple[bool, ...]
+              ) -> tuple[BoundPlan, Sizing]:
+        if self.bound is not None:
+            return self.bound, exact_sizing(self.bound.plan)
+        return self.plans.find(feeds, hosts)
 
     def _on_gpu(self) -> tuple[bool, ...]:
         """Return the host flags of a call with all arrays on the GPU."""
@@ -235,7 +234,7 @@ class Executable:
             specs |= {n: spec for n, spec in output_specs(self.graph, wanted).items()
                       if spec.align < arrays.MAX_ALIGN}
             hosts = tuple(s.host for s in (*signatures.values(), *wanted.values()))
-            bound, sizing = self._sized(specs, hosts)
+            bound, sizing = self._find(specs, hosts)
             route = make_route(bound, sizing, self.graph, signatures, wanted)
             if len(self._routes) >= ROUTES_KEPT:
                 self._routes.clear()
@@ -253,70 +252,6 @@ class Executable:
             with self.device.active():
                 self._own_stream = driver.stream_create()
         return self._own_stream
-
-    def _sized(self, feeds: Mapping[str, TensorSpec], hosts: tuple[bool, ...]
-               ) -> tuple[BoundPlan, Sizing]:
-        """Return the plan for these specs and its numbers; it may be shared by a class of sizes.
-
-        Arrays on the host have leases of their own.
-        """
-        key = self._key(feeds, hosts)
-        with self._lock:
-            bound = self.bound or self._plans.get(key)
-            if bound is not None and self.bound is None:
-                self._plans.move_to_end(key)
-        if bound is None:
-            values = self._values(feeds)
-            sized = self._class_plan(values, feeds)
-            if sized is not None:
-                return self._shared(sized, hosts), sizing_at(sized, values)
-            bound = self._keep(key, bind_plan(self._plan(feeds), self.device))
-        return bound, exact_sizing(bound.plan)
-
-    def _class_plan(self, values: Mapping[str, int], feeds: Mapping[str, TensorSpec]
-                    ) -> SizedPlan | None:
-        pinned = getattr(self.choose, "mode", "pinned") == "pinned"
-        if not values or pinned or self.memory_budget is not None:
-            return None  # each size has its own choices
-        with self._lock:
-            if self._generation != registry.generation():
-                self._classes = ClassPlans(self.graph, self.device.profile)
-                self._generation = registry.generation()
-            return self._classes.find(values, feeds)
-
-    def _shared(self, sized: SizedPlan, hosts: tuple[bool, ...]) -> BoundPlan:
-        with self._lock:
-            key = sized, hosts
-            if key not in self._sized_plans:
-                self._sized_plans[key] = bind_plan(sized.plan, self.device, sized)
-            return self._sized_plans[key]
-
-    def _values(self, feeds: Mapping[str, TensorSpec]) -> dict[str, int]:
-        return bind_symbols(self.graph, {name: feeds[name].shape for name in self.graph.inputs})
-
-    def _plan(self, feeds: Mapping[str, TensorSpec]) -> Plan:
-        """Return the plan of exactly these sizes."""
-        plan = self._make_plan(finish_graph(concretize(self.graph, self._values(feeds))), feeds)
-        self._upload_late(plan.graph)
-        return plan
-
-    def _key(self, feeds: Mapping[str, TensorSpec], hosts: tuple[bool, ...]) -> Any:
-        return tuple(feeds.items()), hosts, registry.generation()
-
-    def _keep(self, key: Any, bound: BoundPlan) -> BoundPlan:
-        with self._lock:
-            self._plans[key] = bound
-            if len(self._plans) > PLANS_KEPT:
-                self._plans.popitem(last=False)
-                self._routes.clear()
-        return bound
-
-    def _make_plan(self, graph: Graph, feeds: Mapping[str, TensorSpec]) -> Plan:
-        profile = self.device.profile
-        if self.memory_budget is None:
-            return make_plan(graph, profile, feeds=feeds, choose=self.choose)
-        return plan_within(graph, profile, self.memory_budget, feeds=feeds,
-                           choose=self.choose).checked()
 
     def _upload_late(self, graph: Graph) -> None:
         """Upload the constants that finishing a concrete graph added."""

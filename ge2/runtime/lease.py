@@ -56,7 +56,7 @@ class Lease:
     def fit(self, sizing: Sizing, device: Device) -> None:
         """Make room for a size. Every address has to be placed anew after it.
 
-        Memory grows by half at least, so that growing sizes seldom allocate. With the emulator
+        Memory grows at least twofold, so that growing sizes seldom allocate. With the emulator
         every arena buffer is an allocation of its exact size, so that an access beyond it is seen.
         """
         if device.kind == "emulate":
@@ -76,7 +76,7 @@ class Lease:
             return memory
         if have and self.event is not None:
             self.event.wait()
-        return device.allocate(max(nbytes, have * 3 // 2), zero=zero)
+        return device.allocate(max(nbytes, 2 * have), zero=zero)
 
 
 def make_lease(plan: Plan, device: Device, *, private: bool = False) -> Lease:

@@ -166,7 +166,7 @@ def make_route(bound: BoundPlan, sizing: Sizing, graph: Graph, signatures: Mappi
     kind = first_gpu.kind if first_gpu else ("torch" if "torch" in kinds else "numpy")
     place = bound.device.index if first_gpu else None
     outputs = tuple(_output(bound, graph, name, root, specs[name], given, signatures,
-                            arrays.maker(kind, specs[name], place), place is None)
+                            kind, place)
                     for name, root in plan.outputs.items())
     host = any(s.host for s in (*signatures.values(), *given.values()))
     return Route(bound, sizing, inputs, outputs, kind, first_gpu is not None, host)
@@ -181,16 +181,21 @@ def _input(bound: BoundPlan, root: int, signature: Signature) -> InputRoute:
 
 def _output(bound: BoundPlan, graph: Graph, name: str, root: int, spec: TensorSpec,
             given: Mapping[str, Signature], signatures: Mapping[str, Signature],
-            make: Callable[[int], Any], host: bool) -> OutputRoute:
+            kind: str, place: int | None) -> OutputRoute:
     nbytes = spec.nbytes
     source = graph.aliases.get(name)
     if source is not None:
-        return OutputRoute(name, root, nbytes, signatures[source].host, make, -1,
+        return OutputRoute(name, root, nbytes, signatures[source].host, _no_array, -1,
                            graph.inputs.index(source))
     if name in given:
         _check_output(name, given[name], spec, bound.device)
-        return OutputRoute(name, root, nbytes, given[name].host, make, list(given).index(name), -1)
-    return OutputRoute(name, root, nbytes, host, make, -1, -1)
+        return OutputRoute(name, root, nbytes, given[name].host, _no_array,
+                           list(given).index(name), -1)
+    return OutputRoute(name, root, nbytes, place is None, arrays.maker(kind, spec, place), -1, -1)
+
+
+def _no_array(stream: int) -> Any:
+    raise AssertionError("the array is given")
 
 
 def _check_output(name: str, signature: Signature, wanted: TensorSpec, device: Device) -> None:

@@ -7,6 +7,7 @@ makes it a hint, which still decides and says so; another GPU or another cubin n
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections.abc import Iterable
 from functools import cache
@@ -41,6 +42,8 @@ class TunedChooser:
     Attributes:
         mode: as given.
         digest: of the evidence that choices can come from; "" without any.
+        outputs: operator and shape of the first output of each problem with evidence: a quick way
+            to see that there is none for others.
 
     Raises:
         ModelError: pinned, and there is no lock file.
@@ -48,6 +51,7 @@ class TunedChooser:
 
     def __init__(self, mode: str | None = None, lock: Path | None = None) -> None:
         self.mode = mode or config.get("GE2_TUNE")
+        self.outputs: set[tuple[str, tuple[int, ...]]] = set()
         self._decisions: dict[str, list[Decision]] = {}
         self._lock: Lock | None = None
         self._pinned: dict[str, Pinned] = {}
@@ -61,6 +65,7 @@ class TunedChooser:
         elif self.mode == "on":
             for decision in _all_decisions():
                 self._decisions.setdefault(decision.problem, []).append(decision)
+                self.outputs.add((decision.op_type, _first_output(decision.shape)))
         self.digest = self._digest()
 
     def __call__(self, problem: Problem, device: DeviceProfile) -> Choice:
@@ -174,6 +179,12 @@ def _all_decisions() -> Iterable[Decision]:
     if store is not None:
         with store:
             yield from (d for d in store.decisions() if not d.device.startswith("emulated "))
+
+
+def _first_output(shape: str) -> tuple[int, ...]:
+    """Return the first output's extents in what keys.shape_text says."""
+    found = re.search(r"\[([\d,]*)\]", shape.rpartition("->")[2])
+    return tuple(int(n) for n in found[1].split(",") if n) if found else ()
 
 
 def _is_legal(variant_id: str, reports: Iterable[CandidateReport]) -> bool:

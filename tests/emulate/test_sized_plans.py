@@ -20,4 +20,4 @@ def test_one_plan_is_right_at_all_sizes_of_its_class(arch: str) -> None:
         wanted = run_graph(model.graph, {"x": x}, dtype="f64")["y"]
         np.testing.assert_allclose(executable.run({"x": x})["y"].astype("f8"), wanted, atol=4e-3,
                                    err_msg=f"batch {batch}, seq {seq}")
-    assert len(executable._sized_plans) <= 3 and not executable._plans
+    assert len(executable.plans.shared) <= 3 and not executable.plans.exact

@@ -79,10 +79,10 @@ class FakeArray:
     """Looks like a CuPy array at an address that nobody reads."""
 
     def __init__(self, address: int, *shape: int, strides: tuple[int, ...] | None = None,
-                 device: int = 0) -> None:
-        self.dtype = np.dtype("f4")
+                 device: int = 0, dtype: str = "f4") -> None:
+        self.dtype = np.dtype(dtype)
         self.shape = shape
-        self.strides = strides or np.empty(shape, "f4").strides
+        self.strides = strides or np.empty(shape, dtype).strides
         self.data = SimpleNamespace(ptr=address, device_id=device)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ge2.evidence.device import DeviceProfile, profile_for
 from ge2.launch.patch import Args
@@ -21,12 +21,14 @@ class FakeUnit:
     record: LaunchRecord
     device: FakeDevice
     args: Args = field(init=False)
+    grid: tuple[int, int, int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.args = Args(self.record, encode_map)
+        self.grid = self.record.grid
 
     def resize(self, grid: tuple[int, int, int]) -> None:
-        self.record = replace(self.record, grid=grid)
+        self.grid = grid
 
     def __call__(self, stream: int, /) -> None:
         if self.device.launch_error is not None:

@@ -44,7 +44,7 @@ def _words(args: bytes) -> set[int]:
 
 
 def _graphs(executable: Executable) -> list:
-    (bound,) = [*executable._plans.values(), *executable._sized_plans.values()]
+    (bound,) = [*executable.plans.exact.values(), *executable.plans.shared.values()]
     return [lease.graph for lease in bound.leases.idle]
 
 
@@ -188,7 +188,7 @@ def test_prepare_leaves_a_lease_for_the_first_call(executable: Executable,
     executable.prepare({"x": (8, 64), "z": (8, 64)})
     prepared, allocated = len(cuda.prepared), len(cuda.allocated)
     assert prepared == 3
-    (bound,) = [*executable._plans.values(), *executable._sized_plans.values()]
+    (bound,) = [*executable.plans.exact.values(), *executable.plans.shared.values()]
     (lease,) = bound.leases.idle
     assert bound.leases.acquire(5) is lease
     assert (len(cuda.prepared), len(cuda.allocated)) == (prepared, allocated)
