@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..compiler.class_plans import ClassPlans
@@ -158,7 +158,7 @@ def explain(model: Model, *, arch: str | None, symbols: dict[str, int]) -> Expla
         graph = result.graph
     plan, problem = _plan(graph, values, device, model.chooser)
     if plan is not None and model.memory_budget is None and model.chooser.mode != "pinned":
-        plan = (_shared_plan(graph, values, device) if _by_rules(plan) else None) or plan
+        plan = (_shared_plan(graph, values, device, plan) if _by_rules(plan) else None) or plan
     budgeted = None
     if plan is not None and model.memory_budget is not None:
         budgeted = plan_within(plan.graph, device, model.memory_budget, choose=model.chooser)
@@ -221,11 +221,22 @@ def _by_rules(plan: Plan) -> bool:
     return all(step.choice is None or step.choice.basis.kind == "rules" for step in plan.steps)
 
 
-def _shared_plan(graph: Graph, values: Mapping[str, int], device: DeviceProfile) -> Plan | None:
-    """Return the plan that a size shares with its class; None where it has one of its own."""
+def _shared_plan(graph: Graph, values: Mapping[str, int], device: DeviceProfile, exact: Plan,
+                 ) -> Plan | None:
+    """Return the plan that a size shares with its class; None where it has one of its own.
+
+    Its problems are those of the exact plan, which evidence is filed under: a class takes no axis
+    for one of extent 1.
+    """
     sized = ClassPlans(graph, device).find(
         {name: values[name] for name in free_symbols(graph.types[v] for v in graph.inputs)}, {})
-    return None if sized is None else plan_at(sized, values)
+    if sized is None:
+        return None
+    plan = plan_at(sized, values)
+    if [step.node.name for step in plan.steps] != [step.node.name for step in exact.steps]:
+        return plan
+    return replace(plan, steps=tuple(replace(mine, problem=its.problem) for mine, its in zip(
+        plan.steps, exact.steps, strict=True)))
 
 
 def _profile(model: Model, arch: str | None) -> DeviceProfile:
