@@ -63,7 +63,8 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     monkeypatch.setattr(driver, "enter_device", lambda index: None)
     monkeypatch.setattr(driver, "leave_device", lambda previous: None)
     monkeypatch.setattr(driver, "Event", lambda: SimpleNamespace(
-        record=lambda stream: None, is_done=lambda: device.finished, hold=device.waits.append))
+        record=lambda stream: None, is_done=lambda: device.finished, hold=device.waits.append,
+        wait=lambda: None))
     monkeypatch.setattr(driver, "stream_create", lambda: 99)
     monkeypatch.setattr(driver, "relaxed_capture", nullcontext)
     monkeypatch.setattr(bound, "KernelGraph", FakeGraph)
