@@ -75,7 +75,7 @@ class LinesRule:
         plan = lines_plan(problem)
         workspace = 0 if plan.planar else (plan.x_chunks + plan.w_chunks) * _CHUNK
         rows, pixels = int(variant.param("CHANNELS")), int(variant.param("PIXELS"))
-        threads = 256 if rows * pixels >= 128 * 128 else 128
+        threads = 128 * int(variant.param("SPLIT"))
         context = tuple(sorted({
             **variant.param_map, **epilogue_context(problem), "ARGS_CHECKS": _layouts()[2],
             "threads": threads, "planar": "true" if plan.planar else "false",

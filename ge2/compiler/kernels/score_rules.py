@@ -160,11 +160,18 @@ def concat_words(variant: Variant, facts: Facts, device: DeviceProfile) -> float
     return 5.0 if (variant.param("UNROLL") == 8) == narrow else 0.0
 
 
+def resample_rows(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
+    """A thread with more rows shares more lines, where there are threads enough."""
+    many = facts.dims["SIZE"] >= 64 * 1024 * device.sm_count
+    return 5.0 if (variant.param("ROWS") == 8) == many else 0.0
+
+
 OPERATOR_RULES: dict[str, VariantRule] = {
     **dict.fromkeys(GEMM_OPS, gemm_split),
     "ROW": row_shape,
     "ELEMENTWISE": elementwise_size,
     "CONCAT": concat_words,
+    "RESAMPLE": resample_rows,
     "CONV2D": conv_shape,
 }
 

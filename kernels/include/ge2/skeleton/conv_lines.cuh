@@ -115,13 +115,14 @@ struct Either<false, A, B> {
 
 // -- the product ----------------------------------------------------------------------------------
 
-// BM channels by BN pixels; two warps across channels, the others across pixels.
-template <typename T, int BM, int BN, int STAGES, bool PLANAR>
+// BM channels by BN pixels for four warps, two by two. With SPLIT = 2, eight warps share the tile:
+// four take the first half of every stage's K, four the second, and the sums are added at the end.
+template <typename T, int BM, int BN, int STAGES, int SPLIT, bool PLANAR>
 struct ConvProduct {
-    static constexpr int kThreads = BM * BN >= 128 * 128 ? 256 : 128;
+    static constexpr int kThreads = 128 * SPLIT;
     static constexpr int kBK = 64;
     static constexpr int kWarpM = BM / 2;
-    static constexpr int kWarpN = BN / (kThreads / 64);
+    static constexpr int kWarpN = BN / 2;
     static constexpr int kStepsM = kWarpM / 16;
     static constexpr int kStepsN = kWarpN / 8;
     using TileW = MmaTile<T, BM, kBK, kThreads, true, 8, true>;
@@ -232,7 +233,8 @@ struct ConvProduct {
                     int group, int first_channel, int first_pixel) {
         const int tid = static_cast<int>(threadIdx.x);
         const int warp = tid / 32, lane = tid % 32;
-        const int row = warp % 2 * kWarpM, column = warp / 2 * kWarpN;
+        const int row = warp % 2 * kWarpM, column = warp / 2 % 2 * kWarpN;
+        const int share = warp / 4;  // of K
         const unsigned stages = ptx::smem_address(memory);
         const long long pitch = static_cast<long long>(s.chunks) * 8;
         const T* filters = w + (static_cast<long long>(group) * s.group_out + first_channel) *
@@ -257,11 +259,12 @@ struct ConvProduct {
             load(tile + STAGES - 1);
             const unsigned stage = stages + tile % STAGES * kStageBytes;
             Fragments fragments[2];
-            fragments[0].load(stage, 0, row, column, lane);
+            const int from = share * (kBK / SPLIT);
+            fragments[0].load(stage, from, row, column, lane);
 #pragma unroll
-            for (int k = 0; k < kBK; k += 16) {
-                if (k + 16 < kBK)
-                    fragments[k / 16 + 1 & 1].load(stage, k + 16, row, column, lane);
+            for (int k = 0; k < kBK / SPLIT; k += 16) {
+                if (k + 16 < kBK / SPLIT)
+                    fragments[k / 16 + 1 & 1].load(stage, from + k + 16, row, column, lane);
                 fragments[k / 16 & 1].multiply(sum);
             }
         }
@@ -270,15 +273,26 @@ struct ConvProduct {
         float* target = reinterpret_cast<float*>(memory) + (row + lane / 4) * kPitch + column +
                         lane % 4 * 2;
 #pragma unroll
+        for (int turn = 0; turn < SPLIT; ++turn) {
+            if (share == turn) leave(sum, target, turn > 0);
+            __syncthreads();
+        }
+    }
+
+    // Stores a warp's sums, or adds them to what another warp stored.
+    static void leave(const Sums& sum, float* target, bool add) {
+#pragma unroll
         for (int i = 0; i < kStepsM; ++i)
 #pragma unroll
-            for (int j = 0; j < kStepsN; ++j) {
-                const float(&d)[4] = sum[i][j];
-                float* at = target + i * 16 * kPitch + j * 8;
-                *reinterpret_cast<float2*>(at) = make_float2(d[0], d[1]);
-                *reinterpret_cast<float2*>(at + 8 * kPitch) = make_float2(d[2], d[3]);
-            }
-        __syncthreads();
+            for (int j = 0; j < kStepsN; ++j)
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    float2* at = reinterpret_cast<float2*>(
+                        target + (i * 16 + half * 8) * kPitch + j * 8);
+                    const float2 before = add ? *at : make_float2(0.0f, 0.0f);
+                    *at = make_float2(before.x + sum[i][j][2 * half],
+                                      before.y + sum[i][j][2 * half + 1]);
+                }
     }
 };
 
