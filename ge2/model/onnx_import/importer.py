@@ -252,6 +252,8 @@ class _Importer:
 
     def _deciding_inputs(self, name: str) -> set[str]:
         """Return the inputs that a value depends on, if none of them holds measured numbers."""
+        if name in self.graph.inputs:
+            return {name}
         value = self.scope.get(name)
         wanted = {value.name} if isinstance(value, Tensor) else set()
         for node in reversed(self.graph.nodes):

@@ -82,7 +82,20 @@ def inlined(model: onnx.ModelProto, own: frozenset[str]) -> onnx.ModelProto:
         schema: Any = onnx.defs.get_schema(op, opset, "")
         if schema.has_function or schema.has_context_dependent_function:
             try:
-                model = inline_selected_functions(model, [("", op)], inline_schema_functions=True)
+                model = inline_selected_functions(_with_defaults(model, op, schema), [("", op)],
+                                                  inline_schema_functions=True)
             except RuntimeError as error:  # onnx needs types here that a model need not declare
                 log.debug("%s stays as it is: %s", op, error)
     return model
+
+
+def _with_defaults(model: onnx.ModelProto, op: str, schema: Any) -> onnx.ModelProto:
+    """Return a copy in which an operator's nodes spell all attributes out, as inlining needs."""
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    for node in made.graph.node:
+        if node.op_type == op and node.domain in STANDARD:
+            given = {attr.name for attr in node.attribute}
+            node.attribute.extend(attr.default_value for name, attr in schema.attributes.items()
+                                  if name not in given and attr.default_value.name)
+    return made
