@@ -35,7 +35,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "import": ("import_model", "import_model", "Write an ONNX model as a model file."),
     "ops": ("ops", "ops", "List the operators that model files may use."),
     "kernels": ("kernels", "kernels", "Look at kernels, compile, emulate, compare and write them."),
-    "lab": ("lab", "lab", "Show how an operator becomes a kernel, decision by decision."),
+    "lab": ("lab", "lab", "Look at execution primitives, measure them, and generate kernels."),
     "probe": ("probe", "probe", "Measure how this GPU answers: bandwidths, latencies, rates."),
     "doctor": ("doctor", "doctor", "Examine the environment and say what to mend."),
     "cache": ("cache", "cache", "Look after the cache of compiled kernels."),

@@ -1,4 +1,4 @@
-"""ge2 lab: how kernels come about."""
+"""ge2 lab: execution primitives, what they cost, and how kernels come about."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import Invalid, near_matches
+from .lab_catalog import list_, show, verify
+from .lab_evidence import bench, evaluate
 from .output import Report, report_options
 
 if TYPE_CHECKING:
@@ -22,7 +24,11 @@ _ALONG_LAST = ("scale", "bias", "weight", "gamma", "beta")
 
 @click.group()
 def lab() -> None:
-    """Look at how an operator becomes a kernel."""
+    """Look at execution primitives, measure them, and see how an operator becomes a kernel."""
+
+
+for _command in (list_, show, verify, bench, evaluate):
+    lab.add_command(_command)
 
 
 @lab.command()

@@ -14,6 +14,9 @@ from ..errors import DtypeMismatch, Invalid, MissingInput, ShapeMismatch, Stride
 from ..problem import Problem, TensorSpec
 from .schemas import KernelOp, kernel_op
 
+WINDOW_TILE = 1024  # outputs of one tile of LAB_STAGE
+WINDOW_SLACK = 64  # inputs beyond a tile that its window may reach
+
 
 def check_problem(problem: Problem) -> None:
     """Check presence, ranks, shapes and output strides of a problem.
@@ -271,6 +274,30 @@ def _normalize_sum(problem: Problem, _op: KernelOp) -> None:
     _require(y.shape == x.shape, "output 0", y, x.shape)
 
 
+def _lab_rows(problem: Problem, op: KernelOp) -> None:
+    """The lab's row operators: further inputs are rows like x or one row for all."""
+    x = problem.inputs[0]
+    assert x is not None
+    _require(len(x.shape) == 2, "x", x, "2 axes")
+    for slot, spec in enumerate(problem.inputs[1:], start=1):
+        assert spec is not None
+        _require(spec.shape in (x.shape, x.shape[1:]), op.input_name(slot), spec,
+                 f"{x.shape} or {x.shape[1:]}")
+    for index, spec in enumerate(problem.outputs):
+        _require(spec.shape in (x.shape, x.shape[:1]), f"output {index}", spec,
+                 f"{x.shape} or {x.shape[:1]}")
+
+
+def _lab_window(problem: Problem, _op: KernelOp) -> None:
+    x, w, y = problem.inputs[0], problem.inputs[1], problem.outputs[0]
+    assert x is not None and w is not None
+    _require(len(w.shape) == 1 and 0 < w.size <= WINDOW_SLACK + 1, "weights", w,
+             f"1 axis of at most {WINDOW_SLACK + 1}")
+    _require(len(y.shape) == 1 and y.size % WINDOW_TILE == 0, "output 0", y,
+             f"a multiple of {WINDOW_TILE}")
+    _require(x.shape == (y.size + WINDOW_SLACK,), "x", x, (y.size + WINDOW_SLACK,))
+
+
 _CHECKS: dict[str, Callable[[Problem, KernelOp], None]] = {
     "ELEMENTWISE": _elementwise,
     "GEMM_BIAS_ACT": _gemm,
@@ -282,4 +309,9 @@ _CHECKS: dict[str, Callable[[Problem, KernelOp], None]] = {
     "CONV2D": _conv,
     "POOL2D": _pool,
     "LAB_NORMALIZE_SUM": _normalize_sum,
+    "LAB_REDUCE": _lab_rows,
+    "LAB_STREAM": _lab_rows,
+    "LAB_STAGE": _lab_window,
+    "LAB_REMAT": _lab_rows,
+    "LAB_FUSE": _lab_rows,
 }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..problem import Problem, TensorSpec
+from .lab_primitives import PRIMITIVE_RULES
 from .record import (
     SEMAPHORES,
     WORKSPACE,
@@ -92,4 +93,4 @@ def _sources(variant: Variant) -> tuple[KernelSource, KernelSource]:
     return add, divide
 
 
-RULES: Mapping[str, LaunchRule] = {"lab.normalize_sum": NormalizeSumRule()}
+RULES: Mapping[str, LaunchRule] = {"lab.normalize_sum": NormalizeSumRule(), **PRIMITIVE_RULES}

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from ..evidence.device import DeviceProfile
 
 _MODES = {1: "ge2::kUnit", 0: "ge2::kBroadcast"}
-_ALIGN_SLACK = 1024  # shared_memory() rounds its base up
+ALIGN_SLACK = 1024  # shared_memory() rounds its base up
 
 
 @lru_cache(maxsize=1024)
@@ -80,7 +80,7 @@ def _index_types(problem: Problem) -> tuple[str, str]:
     return index_types(layout.rows, layout.reach)
 
 
-def _record(problem: Problem, variant: Variant, steps: Sequence[int], context: dict[str, Any],
+def row_record(problem: Problem, variant: Variant, steps: Sequence[int], context: dict[str, Any],
             *, entry: str = "", splits: int = 1, **launch: Any) -> LaunchRecord:
     """Return a row kernel's record.
 
@@ -117,11 +117,13 @@ def _record(problem: Problem, variant: Variant, steps: Sequence[int], context: d
     return LaunchRecord(source, args=args, relocs=relocs, **launch)
 
 
-def _is_empty(problem: Problem) -> bool:
+def is_empty(problem: Problem) -> bool:
+    """Return whether there is nothing to write."""
     return all(t.size == 0 for t in problem.outputs)
 
 
-def _row_context(problem: Problem) -> dict[str, Any]:
+def row_context(problem: Problem) -> dict[str, Any]:
+    """Return how kernels access memory along the row, as template constants."""
     access = row_access(problem)
     whole = not access.shifted and row_layout(problem).n % access.vector == 0
     return {"vector": access.vector, "shifted": access.shifted, "whole": whole}
@@ -148,7 +150,7 @@ class ResidentRule:
 
     def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
         """See LaunchRule."""
-        if _is_empty(problem):
+        if is_empty(problem):
             return []
         layout = row_layout(problem)
         vectors: int = variant.param("VECTORS")
@@ -161,7 +163,7 @@ class ResidentRule:
         per_block = max(1, 128 // lanes)
         scratch = {"warp_shuffle": 0, "block": lanes // WARP * 128, "shared_tree": lanes * 64}
         bytes_needed = scratch[variant.param("REDUCE")] * per_block
-        common, op = _row_context(problem), row_op_of(problem)
+        common, op = row_context(problem), row_op_of(problem)
         early = variant.param("WEIGHTS") == "early"
         again = variant.param("UNPACK") == "again"
         context = {
@@ -173,9 +175,9 @@ class ResidentRule:
                 spare=20 if again else 0),
         }
         blocks = -(-layout.rows // per_block)
-        return [_record(problem, variant, row_access(problem).steps, context, grid=(blocks, 1, 1),
-                        block=(lanes * per_block, 1, 1),
-                        smem=bytes_needed + _ALIGN_SLACK if bytes_needed else 0)]
+        return [row_record(problem, variant, row_access(problem).steps, context,
+                        grid=(blocks, 1, 1), block=(lanes * per_block, 1, 1),
+                        smem=bytes_needed + ALIGN_SLACK if bytes_needed else 0)]
 
     def examples(self, variant: Variant) -> list[Problem]:
         """See LaunchRule."""
@@ -195,15 +197,15 @@ class CopiedRule:
 
     def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
         """See LaunchRule."""
-        if _is_empty(problem):
+        if is_empty(problem):
             return []
         layout, op = row_layout(problem), row_op_of(problem)
         vectors: int = variant.param("VECTORS")
         lanes, per_block, stage = copied_shape(problem, variant)
         scratch = lanes // WARP * 128 * per_block if variant.param("REDUCE") == "block" else 0
-        common = _row_context(problem)
+        common = row_context(problem)
         early = variant.param("WEIGHTS") == "early"
-        smem = scratch + per_block * stage + _ALIGN_SLACK
+        smem = scratch + per_block * stage + ALIGN_SLACK
         by_memory = device.smem_per_sm // (smem + 1024)
         by_registers = _min_blocks(lanes * per_block, vectors * early + 2, op.n_extras + 1,
                                    common["whole"], device.arch,
@@ -213,7 +215,7 @@ class CopiedRule:
             "lanes": lanes, "rows_per_block": per_block, "scratch": scratch, "staging": "own",
             "min_blocks": max(1, min(by_memory, by_registers)),
         }
-        return [_record(problem, variant, row_access(problem).steps, context,
+        return [row_record(problem, variant, row_access(problem).steps, context,
                         grid=(-(-layout.rows // per_block), 1, 1),
                         block=(lanes * per_block, 1, 1), smem=smem)]
 
@@ -233,7 +235,7 @@ class ClusterRule:
 
     def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
         """See LaunchRule."""
-        if _is_empty(problem):
+        if is_empty(problem):
             return []
         threads, blocks = variant.param("THREADS"), variant.param("BLOCKS")
         vectors: int = variant.param("VECTORS")
@@ -241,10 +243,10 @@ class ClusterRule:
             raise Unsupported("the row does not fit in the registers of a cluster",
                               found=row_layout(problem).n)
         scratch = threads // WARP * 128 + 128
-        context = {**_row_context(problem), "scratch": scratch, "again": has_narrow(problem)}
-        return [_record(problem, variant, row_access(problem).steps, context,
+        context = {**row_context(problem), "scratch": scratch, "again": has_narrow(problem)}
+        return [row_record(problem, variant, row_access(problem).steps, context,
                         grid=(row_layout(problem).rows * blocks, 1, 1), block=(threads, 1, 1),
-                        cluster=(blocks, 1, 1), smem=scratch + _ALIGN_SLACK)]
+                        cluster=(blocks, 1, 1), smem=scratch + ALIGN_SLACK)]
 
     def examples(self, variant: Variant) -> list[Problem]:
         """See LaunchRule."""
@@ -260,7 +262,7 @@ class PipeRule:
 
     def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
         """See LaunchRule."""
-        if _is_empty(problem):
+        if is_empty(problem):
             return []
         layout, op = row_layout(problem), row_op_of(problem)
         threads, vectors, stages = (variant.param(p) for p in ("THREADS", "VECTORS", "STAGES"))
@@ -275,10 +277,10 @@ class PipeRule:
         context = {
             "vector": row_access(problem).vector, "staging": "ring",
             "keep": fixed and op.n_extras > 0, "min_blocks": per_sm, "state_bytes": state,
-            "scratch": smem - _ALIGN_SLACK,
+            "scratch": smem - ALIGN_SLACK,
         }
         words = 2 + plan.blocks * 4 * state // 4 * 2
-        return [_record(problem, variant, row_access(problem).steps, context, splits=plan.blocks,
+        return [row_record(problem, variant, row_access(problem).steps, context, splits=plan.blocks,
                         grid=(plan.groups * plan.blocks, 1, 1), block=(threads, 1, 1), smem=smem,
                         semaphores=plan.groups * words, cooperative=True)]
 
@@ -295,14 +297,14 @@ class LoopRule:
 
     def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
         """See LaunchRule."""
-        if _is_empty(problem):
+        if is_empty(problem):
             return []
         threads, steps = variant.param("THREADS"), row_access(problem).steps
         scratch = threads // WARP * 128
-        context = {**_row_context(problem), "scratch": scratch}
-        return [_record(problem, variant, steps, context,
+        context = {**row_context(problem), "scratch": scratch}
+        return [row_record(problem, variant, steps, context,
                         grid=(row_layout(problem).rows, 1, 1), block=(threads, 1, 1),
-                        smem=scratch + _ALIGN_SLACK)]
+                        smem=scratch + ALIGN_SLACK)]
 
     def examples(self, variant: Variant) -> list[Problem]:
         """See LaunchRule."""
@@ -318,24 +320,24 @@ class SplitRule:
 
     def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
         """See LaunchRule."""
-        if _is_empty(problem):
+        if is_empty(problem):
             return []
         layout, op = row_layout(problem), row_op_of(problem)
         threads = variant.param("THREADS")
         splits = row_splits(layout, device.sm_count, 2048 // threads)
         state = state_bytes(op)
         scratch = threads // WARP * 128 + 16
-        context = {**_row_context(problem), "scratch": scratch,
+        context = {**row_context(problem), "scratch": scratch,
                    "state_bytes": state}
         launch: dict[str, Any] = {
             "grid": (layout.rows * splits, 1, 1), "block": (threads, 1, 1),
             "workspace": layout.rows * (splits + 1) * state,
         }
         steps = row_access(problem).steps
-        records = [_record(problem, variant, steps, context, splits=splits,
-                           smem=scratch + _ALIGN_SLACK, semaphores=layout.rows, **launch)]
+        records = [row_record(problem, variant, steps, context, splits=splits,
+                           smem=scratch + ALIGN_SLACK, semaphores=layout.rows, **launch)]
         if op.reads_row_to_finish:
-            records.append(_record(problem, variant, steps, context, splits=splits,
+            records.append(row_record(problem, variant, steps, context, splits=splits,
                                    entry="row_split_finish", **launch))
         return records
 
@@ -359,7 +361,7 @@ class ColumnRule:
 
     def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
         """See LaunchRule."""
-        if _is_empty(problem):
+        if is_empty(problem):
             return []
         layout, op = row_layout(problem), row_op_of(problem)
         vector = column_vector(problem)
@@ -377,9 +379,9 @@ class ColumnRule:
         shared = {"workspace": groups * splits * across * vector * state,
                   "semaphores": groups} if splits > 1 else {}
         steps = [s[-1] for s in layout.lead.strides]
-        return [_record(problem, variant, steps, context, splits=splits,
+        return [row_record(problem, variant, steps, context, splits=splits,
                         grid=(groups * splits, 1, 1), block=(across * down, 1, 1),
-                        smem=16 + across * down * vector * state + _ALIGN_SLACK, **shared)]
+                        smem=16 + across * down * vector * state + ALIGN_SLACK, **shared)]
 
     def examples(self, variant: Variant) -> list[Problem]:
         """See LaunchRule."""

@@ -101,6 +101,16 @@ KERNEL_OPS: dict[str, KernelOp] = {
         ), doc="windows over the last two axes of x NCHW"),
         KernelOp("LAB_NORMALIZE_SUM", ("x",), (),
                  doc="x / sum(x) in two launches: workspace, semaphores and a tensor map"),
+        KernelOp("LAB_REDUCE", ("x",), (AttrSpec("row", "expr", REQUIRED),),
+                 doc="a row operator with one value per row, for the reductions of the lab"),
+        KernelOp("LAB_STREAM", ("scores", "values"), (),
+                 doc="sum(softmax(scores) * values) of each row"),
+        KernelOp("LAB_STAGE", ("x", "weights"), (),
+                 doc="weighted sums over a sliding window: y[i] = sum_j weights[j] * x[i + j]"),
+        KernelOp("LAB_REMAT", ("x", "dy"), (), 2,
+                 doc="gelu of the normalised rows of x, and its gradient for dy"),
+        KernelOp("LAB_FUSE", ("x", "bias", "scale", "residual"), (),
+                 doc="rms_norm(gelu(x + bias)) * scale + residual"),
     )
 }
 

@@ -70,6 +70,51 @@ def _normalize_sum(problem: Problem, inputs: Inputs) -> list[Array]:
         return [x / x.sum()]
 
 
+def _weighted_mean(problem: Problem, inputs: Inputs) -> list[Array]:
+    scores, values = inputs
+    assert scores is not None and values is not None
+    with np.errstate(all="ignore"):
+        weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
+        return [(weights * values).sum(-1) / weights.sum(-1)]
+
+
+def _window(problem: Problem, inputs: Inputs) -> list[Array]:
+    x, weights = inputs
+    assert x is not None and weights is not None
+    n = problem.outputs[0].size
+    total = np.zeros(n)
+    for j, weight in enumerate(weights):
+        total += weight * x[j:j + n]
+    return [total]
+
+
+def _gelu(z: Array) -> tuple[Array, Array]:
+    """Return gelu and its derivative."""
+    from ..compiler.ir.erf import erf
+
+    share = 0.5 * (1.0 + erf(z / np.sqrt(2.0)))
+    return z * share, share + z * np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi)
+
+
+def _normalized_gelu(problem: Problem, inputs: Inputs) -> list[Array]:
+    x, dy = inputs
+    assert x is not None and dy is not None
+    inverse = 1.0 / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    z = (x - x.mean(-1, keepdims=True)) * inverse
+    y, slope = _gelu(z)
+    dz = dy * slope
+    mean, share = dz.mean(-1, keepdims=True), (dz * z).mean(-1, keepdims=True)
+    return [y, inverse * (dz - mean - z * share)]
+
+
+def _chain(problem: Problem, inputs: Inputs) -> list[Array]:
+    x, bias, scale, residual = inputs
+    assert x is not None and bias is not None and scale is not None and residual is not None
+    a, _ = _gelu(x + bias)
+    inverse = 1.0 / np.sqrt(np.square(a).mean(-1, keepdims=True) + 1e-5)
+    return [a * inverse * scale + residual]
+
+
 def _concat(problem: Problem, inputs: Inputs) -> list[Array]:
     return [np.concatenate([x for x in inputs if x is not None],
                            axis=int(problem.attr_map["axis"]))]  # type: ignore[call-overload]
@@ -115,6 +160,11 @@ _REFERENCES: dict[str, Callable[[Problem, Inputs], list[Array]]] = {
     "GEMM_BIAS_ACT": _gemm,
     "ROW": _row,
     "LAB_NORMALIZE_SUM": _normalize_sum,
+    "LAB_REDUCE": _row,
+    "LAB_STREAM": _weighted_mean,
+    "LAB_STAGE": _window,
+    "LAB_REMAT": _normalized_gelu,
+    "LAB_FUSE": _chain,
     "CONCAT": _concat,
     "GATHER": _gather,
     "PAD": _pad,

@@ -72,7 +72,9 @@ def _repeated_axes(problem: Problem) -> tuple[int | None, ...] | None:
         images = [0 if t is not None and i in (0, 3) else None
                   for i, t in enumerate(problem.inputs)]
         return (*images, 0)
-    if problem.op_type in ("ELEMENTWISE", "ROW"):
+    if problem.op_type == "LAB_FUSE":
+        return (0, None, None, 0, 0)
+    if problem.op_type in ("ELEMENTWISE", "ROW", "LAB_REDUCE", "LAB_STREAM", "LAB_REMAT"):
         x = problem.inputs[0]
         shape = out.shape if problem.op_type == "ELEMENTWISE" else x.shape if x else ()
         least = 1 if problem.op_type == "ELEMENTWISE" else 2

@@ -51,6 +51,12 @@ def _row_dims(problem: Problem) -> dict[str, int]:
     return {"ROWS": prod(x.shape[:-1]), "N": x.shape[-1] if x.shape else 1}
 
 
+def _window_dims(problem: Problem) -> dict[str, int]:
+    w = problem.inputs[1]
+    assert w is not None
+    return {"K": w.size}
+
+
 def _conv_dims(problem: Problem) -> dict[str, int]:
     x, w, y = problem.inputs[0], problem.inputs[1], problem.outputs[0]
     assert x is not None and w is not None
@@ -65,7 +71,8 @@ def _conv_dims(problem: Problem) -> dict[str, int]:
 
 _FAMILY_DIMS: Mapping[str, Callable[[Problem], dict[str, int]]] = {
     **dict.fromkeys(GEMM_OPS, _gemm_dims),
-    "ROW": _row_dims,
+    **dict.fromkeys(("ROW", "LAB_REDUCE", "LAB_STREAM", "LAB_REMAT", "LAB_FUSE"), _row_dims),
+    "LAB_STAGE": _window_dims,
     "CONV2D": _conv_dims,
 }
 

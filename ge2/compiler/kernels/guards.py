@@ -10,6 +10,7 @@ from ...problem import Problem
 from .conv_plans import refuse_conv, refuse_lines
 from .elementwise_plans import rows_plan, tiled_plan, vector_plan
 from .facts import GEMM_OPS, INT32_MAX, Facts
+from .headers import refuse_realization
 from .metadata import Guards, KernelInfo, Number, Variant, evaluate
 from .pool_plans import refuse_pool_window
 from .row_plans import (
@@ -204,6 +205,7 @@ CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "conv2d_lines": refuse_lines,
     "elementwise_rows": elementwise_rows,
     "elementwise_vec": elementwise_vec,
+    "lab_realization": refuse_realization,
     "pool2d_window": refuse_pool_window,
     "row_cluster": refuse_cluster,
     "row_column": refuse_column,

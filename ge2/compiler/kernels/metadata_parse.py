@@ -21,6 +21,7 @@ from typing import Any
 
 from ...contract import DTYPES, GE2_API_VERSION
 from ...errors import ApiVersionMismatch, KernelSpecError, near_matches
+from . import headers
 from .metadata import (
     DIMS,
     FLAGS,
@@ -225,6 +226,8 @@ def _params(value: Any, where: Where) -> tuple[tuple[str, tuple[ParamValue, ...]
         if not _is_identifier(name):
             raise where.error("a param name is no identifier", "params", found=repr(name))
         choices = choices if isinstance(choices, (list, tuple)) else (choices,)
+        if len(choices) == 1 and isinstance(choices[0], str):
+            choices = headers.names_of(choices[0]) or choices
         for choice in choices:
             _typed(choice, (int, str), name, where)
         if not choices or len(set(choices)) != len(choices):

@@ -17,6 +17,7 @@ from ... import paths
 from ...contract import GE2_API_VERSION
 from ...errors import KernelSpecError, near_matches
 from ...launch.record import KernelSource
+from .headers import include_dirs
 from .metadata import KernelInfo
 
 if TYPE_CHECKING:
@@ -65,13 +66,6 @@ class Headers:
             content = path.read_bytes()
             self._files[name] = content, own_includes(content.decode(), name)
         return self._files[name]
-
-
-def include_dirs() -> tuple[Path, ...]:
-    """Return the folders that `#include <ge2/...>` is looked up in; ge2's own is the first."""
-    own = paths.include_dir()
-    users = (folder / "include" for folder in paths.user_kernel_dirs())
-    return (own, *(folder for folder in users if folder.is_dir()))
 
 
 def own_includes(text: str, where: str) -> tuple[str, ...]:

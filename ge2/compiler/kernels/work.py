@@ -23,6 +23,10 @@ def flops_of(problem: Problem) -> int:
         weights = problem.inputs[1]
         assert weights is not None
         return 2 * output.size * (weights.size // max(weights.shape[0], 1))
+    if problem.op_type == "LAB_STAGE":
+        taps = problem.inputs[1]
+        assert taps is not None
+        return 2 * output.size * taps.size
     return 0
 
 

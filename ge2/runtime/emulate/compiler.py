@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from ... import config, paths
+from ...compiler.kernels import headers
 from ...compiler.kernels import source as sources_of
 from ...errors import CompileFailed, EnvironmentUnusable
 
@@ -238,7 +239,7 @@ def compile(text: str, options: CompileOptions) -> Path:
         EnvironmentUnusable: no compiler.
     """
     compiler = find_compiler()
-    includes = options.includes or sources_of.include_dirs()
+    includes = options.includes or headers.include_dirs()
     closure = sources_of.Headers(includes).closure(text, options.entry)
     flags = (*_KERNEL_FLAGS, *compiler.flags,
              f"-D__CUDA_ARCH__={_arch_number(options.arch)}0")

@@ -8,6 +8,7 @@ import pytest
 
 from ge2 import paths
 from ge2.compiler.kernels import registry, source
+from ge2.compiler.kernels.headers import include_dirs
 from ge2.contract import GE2_API_VERSION
 from ge2.errors import KernelSpecError
 from ge2.launch.record import KernelSource
@@ -107,5 +108,5 @@ def test_own_headers_of_a_user_folder_are_found(add_template: AddTemplate) -> No
     own = path.parent / "include" / "ge2" / "mine.cuh"
     own.parent.mkdir(parents=True)
     own.write_text("int mine;\n")
-    assert source.include_dirs() == (paths.include_dir(), path.parent / "include")
+    assert include_dirs() == (paths.include_dir(), path.parent / "include")
     assert "#include <ge2/mine.cuh>" in source.render(kernel_source(path, BLOCK=1, VEC=1))

@@ -2,6 +2,7 @@
 primitive = "reduce"
 summary = "shuffles within warps, then one value per warp through shared memory; every thread gets the result"
 numerics = "butterfly-warps"
+scopes = ["block"]
 ---*/
 #pragma once
 

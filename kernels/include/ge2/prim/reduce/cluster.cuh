@@ -2,6 +2,7 @@
 primitive = "reduce"
 summary = "within each block, then the blocks of a cluster read each other's shared memory; every thread gets the result"
 numerics = "butterfly-warps-blocks"
+scopes = ["cluster"]
 arch = ["sm_90+"]
 ---*/
 #pragma once

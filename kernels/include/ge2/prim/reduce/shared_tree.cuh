@@ -2,6 +2,7 @@
 primitive = "reduce"
 summary = "binary tree over shared memory, one barrier per level; every thread gets the result"
 numerics = "tree"
+scopes = ["warp", "block"]
 ---*/
 #pragma once
 

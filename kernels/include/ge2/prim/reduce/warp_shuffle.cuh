@@ -2,6 +2,7 @@
 primitive = "reduce"
 summary = "butterfly of shuffles within 1 to 32 lanes; every lane gets the result"
 numerics = "butterfly"
+scopes = ["warp"]
 ---*/
 #pragma once
 

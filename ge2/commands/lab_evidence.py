@@ -1,0 +1,90 @@
+"""ge2 lab bench, evaluate, report: what realizations cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .lab_catalog import families_of, lab_records
+from .output import Report, report_options
+
+
+@click.command()
+@click.argument("family", nargs=-1)
+@click.option("--seconds", default=600.0, show_default=True, help="Begin no problem after that.")
+@click.option("--rounds", default=9, show_default=True, help="Samples per realization.")
+@click.option("--hot", is_flag=True, help="Time with operands in L2, too.")
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
+              help="Write the records of this device as an evidence file, too.")
+@report_options
+def bench(family: tuple[str, ...], seconds: float, rounds: int, hot: bool, output: Path | None,
+          json_target: str | None, quiet: bool, verbose: bool) -> None:
+    """Measure every realization over the sweep; needs a GPU.
+
+    Each problem is written when it is done: a run that was broken off goes on where it stopped.
+    """
+    from ..evidence.exchange import write_file
+    from ..evidence.keys import device_key
+    from ..evidence.records import Store, default_path
+    from ..lab import bench as lab_bench
+    from ..runtime.device import cuda_device, default_index
+
+    report = Report(json_target, quiet=quiet, verbose=verbose)
+    device = cuda_device(default_index())
+    with Store(default_path()) as store:
+        progress = lab_bench.run(device, store, families_of(family, False), seconds=seconds,
+                                 rounds=rounds, both=hot, tell=report.message)
+        key = device_key(device.profile)
+        records = [r for r in store.records(device=key) if r.op_type.startswith("LAB_")]
+    if output is not None:
+        write_file(output, records)
+    report.data = {"device": key, "measured": progress.measured, "resumed": progress.resumed,
+                   "failed": progress.failed, "left": progress.left, "records": len(records)}
+    report.line(f"{progress.measured} measured, {progress.resumed} known before, "
+                f"{progress.failed} failed, {progress.left} left for another run")
+    report.finish()
+
+
+@click.command()
+@click.option("--device", "device_name", default="h200", show_default=True,
+              help="A GPU's name or part of it, or an architecture such as sm_80.")
+@click.option("--evidence", "files", multiple=True, type=click.Path(path_type=Path, exists=True),
+              help="Evidence files to judge instead of this user's and the shipped ones.")
+@report_options
+def evaluate(device_name: str, files: tuple[Path, ...], json_target: str | None, quiet: bool,
+             verbose: bool) -> None:
+    """Judge the cost model on problems that it was not fitted on, by family."""
+    from ..evidence import profiles
+    from ..lab.evaluate import evaluate as judge
+    from .lab import find_device
+
+    report = Report(json_target, quiet=quiet, verbose=verbose)
+    device = profiles.measured(find_device(device_name))
+    scores = judge(device, load(files))
+    rows = [s.as_dict() for s in scores]
+    report.data = {"device": device.name, "families": rows}
+    report.table(
+        ("family", "problems", "loss median", "loss p90", "error median", "error p90"),
+        [(r["family"], r["problems"], *(f"{100 * float(r[k]):.1f} %" for k in
+          ("loss_median", "loss_p90", "error_median", "error_p90"))) for r in rows],
+        right=frozenset({1, 2, 3, 4, 5}))
+    if not any(s.errors for s in scores):
+        report.message(f"no evidence of {device.name}; ge2 lab bench makes some")
+    report.finish()
+
+
+def load(files: tuple[Path, ...]) -> list[Any]:
+    """Return the lab's records from files, else this user's and the shipped ones.
+
+    Raises:
+        EvidenceError: a file is foreign, cut or newer.
+    """
+    if not files:
+        return lab_records()
+    from ..evidence.exchange import read_file
+    from ..evidence.record import Record
+
+    return [item for path in files for item in read_file(path)
+            if isinstance(item, Record) and item.op_type.startswith("LAB_")]

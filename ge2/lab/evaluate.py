@@ -1,0 +1,107 @@
+"""How good the cost model is on problems that it was not fitted on."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from zlib import crc32
+
+from ..errors import Ge2Error
+from ..evidence.costmodel import CostModel, fit, raw_time
+from ..evidence.device import DeviceProfile
+from ..evidence.keys import device_key, problem_key
+from ..evidence.record import Record
+from ..problem import Problem
+from . import costs, primitives, sweep
+from .bench import newest
+from .primitives import Realization
+
+FOLDS = 3
+
+
+@dataclass(slots=True)
+class Score:
+    """How the model did on one family.
+
+    Attributes:
+        losses: measured time of the model's pick over the best measured one, minus 1, by problem.
+        errors: relative error of predicted times.
+    """
+
+    family: str
+    losses: list[float] = field(default_factory=list)
+    errors: list[float] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, float | int | str]:
+        """Return the figures that targets speak of."""
+        return {"family": self.family, "problems": len(self.losses), "times": len(self.errors),
+                "loss_median": _quantile(self.losses, 0.5), "loss_p90": _quantile(self.losses, 0.9),
+                "error_median": _quantile(self.errors, 0.5),
+                "error_p90": _quantile(self.errors, 0.9)}
+
+
+def _quantile(values: Sequence[float], share: float) -> float:
+    if not values:
+        return 0.0
+    if len(values) == 1:
+        return values[0]
+    return statistics.quantiles(values, n=100, method="inclusive")[int(100 * share) - 1]
+
+
+def evaluate(device: DeviceProfile, records: Iterable[Record],
+             families: Iterable[str] | None = None) -> list[Score]:
+    """Return the scores by cross-validation: each third of the problems is predicted from the rest.
+
+    Args:
+        device: profile whose rates are used. records: evidence.
+        families: None takes all.
+    """
+    known = newest(records, device_key(device))
+    return [_family(device, known, name) for name in families or primitives.FAMILIES]
+
+
+def _family(device: DeviceProfile, known: Mapping[tuple[str, str], Record], family: str) -> Score:
+    found = primitives.realizations(family, device.arch)
+    problems = [p for p in sweep.SWEEP[family]()
+                if any((problem_key(p), one.variant.id) in known for one in found)]
+    score = Score(family)
+    for fold in range(FOLDS):
+        inside = [p for p in problems if crc32(problem_key(p).encode()) % FOLDS != fold]
+        outside = [p for p in problems if p not in inside]
+        model = CostModel(device, fit(_pairs(device, known, inside, found)))
+        for problem in outside:
+            _judge(score, model, known, problem, found)
+    return score
+
+
+def _pairs(device: DeviceProfile, known: Mapping[tuple[str, str], Record],
+           problems: Sequence[Problem], found: Sequence[Realization]
+           ) -> list[tuple[str, float, float]]:
+    pairs = []
+    for problem in problems:
+        for one in found:
+            record = known.get((problem_key(problem), one.variant.id))
+            if record is not None:
+                axes = costs.axes(problem, one, device)
+                pairs.append((axes.kernel, raw_time(axes, device), record.time_us))
+    return pairs
+
+
+def _judge(score: Score, model: CostModel, known: Mapping[tuple[str, str], Record],
+           problem: Problem, found: Sequence[Realization]) -> None:
+    predicted: dict[str, float] = {}
+    measured: dict[str, float] = {}
+    for one in found:
+        record = known.get((problem_key(problem), one.variant.id))
+        if record is None:
+            continue
+        try:
+            time_us = model.predict(costs.axes(problem, one, model.device)).time_us
+        except Ge2Error:
+            continue
+        predicted[one.variant.id], measured[one.variant.id] = time_us, record.time_us
+        score.errors.append(abs(time_us / record.time_us - 1.0))
+    if len(measured) > 1:
+        pick = min(predicted, key=lambda name: predicted[name])
+        score.losses.append(measured[pick] / min(measured.values()) - 1.0)
