@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -75,6 +76,8 @@ class KernelGraph:
         return len(self._nodes)
 
     def __del__(self) -> None:
+        if sys.is_finalizing():  # the driver's functions are gone, the process's graphs soon
+            return
         if self._exec is not None:
             self._api.cuGraphExecDestroy(self._exec)
         if self._graph is not None:

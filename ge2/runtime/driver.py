@@ -245,7 +245,7 @@ class Event:
         check(self._api.cuStreamWaitEvent(stream, self._handle, 0), "waiting for an event")
 
     def __del__(self) -> None:
-        if hasattr(self, "_handle"):
+        if hasattr(self, "_handle") and not sys.is_finalizing():
             self._api.cuEventDestroy(self._handle)
 
 

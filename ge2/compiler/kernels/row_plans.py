@@ -265,7 +265,7 @@ def pipe_plan(problem: Problem, capacity: int, at_once: int) -> PipePlan | None:
     layout = row_layout(problem)
     accesses = layout.n // row_access(problem).vector
     blocks = -(-accesses // capacity)
-    if not 0 < blocks <= at_once:
+    if not 0 < blocks <= at_once or not layout.rows:
         return None
     groups = min(layout.rows, at_once // blocks)
     # Room to spare: the multiprocessors that whole groups leave over share the work.

@@ -188,6 +188,24 @@ def test_f64_is_computed_in_f64(device):
                                atol=1e-15)
 
 
+@pytest.mark.parametrize("act", [kind for kind in ActKind if kind is not ActKind.NONE])
+def test_backward_knows_every_activation_in_f64(device, act):
+    from ge2.compiler.ir import expr as ex
+    from ge2.compiler.opdefs.activations import ACTIVATIONS
+
+    rng = np.random.default_rng(9)
+    a, b = matrices(rng, 5, 6, 3, False, False, np.float64)
+    g_y, z = rng.standard_normal((5, 6)), a @ b
+    held = [Buffer(device, x) for x in (a, b, g_y, z)]
+    g_a = Buffer(device, poison(a.shape, np.float64))
+    gemm.backward(held[0].tensor, held[1].tensor, None, held[2].tensor, held[3].tensor, g_a.tensor,
+                  None, None, None, gemm.GemmAttrs(act=act))
+    value = ACTIVATIONS[act](ex.input(0, "f64"), SLOPE)
+    near = [ex.evaluate([value], [z + step])[0] for step in (-1e-6, 1e-6)]
+    want = (g_y * (near[1] - near[0]) / 2e-6) @ b.T
+    np.testing.assert_allclose(g_a.read(), want, rtol=1e-6, atol=1e-6)
+
+
 def test_a_plan_runs_with_new_pointers(device):
     rng = np.random.default_rng(7)
     a, b = matrices(rng, 4, 4, 4, False, False)

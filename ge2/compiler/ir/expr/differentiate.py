@@ -68,6 +68,8 @@ def _times(seed: Expr, partial: Expr | float, node: Expr, arg: Expr) -> Expr:
         return cast(seed, arg.dtype)
     if not isinstance(partial, Expr):
         return seed if partial == 1.0 else -seed if partial == -1.0 else seed * partial
+    if partial.dtype != seed.dtype:  # a table row that chooses between numbers
+        partial = cast(partial, seed.dtype)
     if seed.kind == "const" and seed.value == 1.0:
         return partial
     return seed * partial
