@@ -31,7 +31,7 @@ from ge2.tune.space import Space, build_space
 from .tuning import geomean, problems, replayed
 
 STRATEGIES = ("random_sample", "genetic_algorithm", "simulated_annealing", "greedy_ils",
-              "bayes_opt", "pso")
+              "bayes_opt")
 ABSENT = "-"
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..compiler.ir.size import is_tracing, smaller
+from ..compiler.kernels.gemm_plans import steps_of, tail_split
 from ..contract import DTYPES
 from ..errors import Unsupported
 from ..problem import Problem
@@ -24,7 +25,6 @@ ROW_BYTES = 128  # of k in a tile, and of columns in a store box
 BOX_ROWS = 16  # of a store box
 BOX_BYTES = BOX_ROWS * ROW_BYTES
 MAP_BYTES = 128
-MIN_STEPS = 4  # of K, 128 bytes each, in a part of a split tile
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +125,10 @@ def tail_of(call: GemmCall, variant: Variant, device: DeviceProfile) -> Tail:
     tiles = -(-call.m // bm) * -(-call.n // bn) * call.batches
     if variant.param_map.get("TAIL") != "split":
         return Tail(tiles, 1, tiles, 0)
-    rest = tiles % device.sm_count
-    if rest == 0:
-        return Tail(tiles, 1, tiles, 0)
-    steps = -(-call.k * DTYPES[call.a.dtype].itemsize // ROW_BYTES)
-    splits = max(1, min(device.sm_count // rest, steps // MIN_STEPS))
-    return Tail(tiles - rest, splits, tiles + rest * (splits - 1), rest * (splits - 1))
+    whole, splits = tail_split(variant, tiles, steps_of(variant, call.k, call.a.dtype),
+                               device.sm_count)
+    parts = (tiles - whole) * (splits - 1)
+    return Tail(whole, splits, tiles + parts, parts)
 
 
 def tail_refusal(variant: Variant, call: GemmCall, device: DeviceProfile) -> str:

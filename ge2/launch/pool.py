@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ..compiler.ir.scalar_ops import C_TYPES
-from ..compiler.kernels.pool_plans import patch_plan
+from ..compiler.kernels.pool_plans import PatchPlan, patch_plan
 from ..contract import DTYPES
 from ..errors import Unsupported
 from ..problem import Problem, TensorSpec
@@ -110,6 +110,20 @@ class PoolRule:
         ]
 
 
+def _centre(problem: Problem, plan: PatchPlan) -> int:
+    """Return the column of a patch where an aligned vector of x starts; -1 where none does."""
+    x, y = problem.inputs[0], problem.outputs[0]
+    assert x is not None
+    window = _window(problem)
+    step, pad = window["step"][1], window["pad"][1]
+    own = plan.columns * step
+    nbytes = own * DTYPES[x.dtype].itemsize
+    patch = (plan.columns - 1) * step + (window["kernel"][1] - 1) * window["dilation"][1] + 1
+    fits = (own in (2, 4, 8) and nbytes <= 16 and pad + own <= patch and x.align % nbytes == 0
+            and x.shape[3] % own == 0 and y.shape[3] * step <= x.shape[3])
+    return pad if fits else -1
+
+
 @dataclass(frozen=True, slots=True)
 class WindowRule:
     """pool2d_window: a patch of outputs per thread; x and y dense."""
@@ -131,7 +145,8 @@ class WindowRule:
         size = DTYPES[y.dtype].itemsize
         whole = y.shape[3] % plan.columns == 0 and y.align % (plan.columns * size) == 0
         context = {
-            **variant.param_map, **_types(problem), "kernel": window["kernel"],
+            **variant.param_map, **_types(problem), "centre": _centre(problem, plan),
+            "kernel": window["kernel"],
             "step": window["step"], "dilation": window["dilation"], "rows": plan.rows,
             "columns": plan.columns, "whole": whole, "narrow": y.dtype in ("f16", "bf16"),
             "linear": linear, "offset": offset, "ARGS_CHECKS": checks,

@@ -15,8 +15,11 @@ _STORE = "            ge2::from_compute<{{ out_types[loop.index0] }}>({{ result 
 FAULTS: dict[str, tuple[str, str]] = {
     "faulty_half": (_SKIP, ">= size / 2) continue;"),
     "faulty_value": (_STORE, _STORE.replace("{{ result }}", "({{ result }}) + (at[u][0] == 5)")),
-    "faulty_loop": (_START, "    volatile int spin = 1;\n    while (spin) {}\n" + _START),
-    "faulty_trap": (_START, "    __builtin_trap();\n" + _START),
+    # A volatile local would not do: NVRTC keeps it in a register and drops the loop.
+    "faulty_loop": (_START, "    while (*const_cast<const volatile long long*>(&args.size)) {}\n"
+                    + _START),
+    "faulty_trap": (_START, "#ifdef __CUDACC_RTC__\n    __trap();\n#else\n"
+                    "    __builtin_trap();\n#endif\n" + _START),
     "faulty_address": (_START, "    args.out0[1ll << 40] = args.out0[0];\n" + _START),
     "faulty_syntax": (_START, "    this is no C++;\n" + _START),
     "faulty_input": (_START, "    if (threadIdx.x == 0 && blockIdx.x == gridDim.x - 1)\n"

@@ -92,9 +92,11 @@ RAGGED = Target("gemm/gemm_bias_act_tc_f16[BM=64,BN=64,BK=32,STAGES=3]",
                 _gemm("bf16", 17, 19, 31))
 BATCHED = Target("gemm/gemm_bias_act_tc_f16[BM=64,BN=64,BK=32,STAGES=3]",
                  _gemm("f16", 24, 32, 32, (3,)), lambda r: replace(r, grid=(*r.grid[:2], 1)))
-WGMMA = Target("gemm/gemm_bias_act_wgmma[SCHEDULE=cooperative,BM=128,BN=64,STORES=2,PDL=0,TAIL=whole]",
+WGMMA = Target("gemm/gemm_bias_act_wgmma[SCHEDULE=cooperative,BM=128,BN=64,STORES=2,PDL=0,"
+               "TAIL=whole]",
                _gemm("f16", 520, 72, 336))
-PINGPONG = Target("gemm/gemm_bias_act_wgmma[SCHEDULE=pingpong,BM=128,BN=128,STORES=2,PDL=0,TAIL=whole]",
+PINGPONG = Target("gemm/gemm_bias_act_wgmma[SCHEDULE=pingpong,BM=128,BN=128,STORES=2,PDL=0,"
+                  "TAIL=whole]",
                   _gemm("bf16", 264, 136, 400))
 LAB = Target("lab/lab_normalize_sum[STAGES=2]", lambda p: p.outputs[0].shape[0] > 127
              and p.outputs[0].shape[1] > 64)
@@ -172,7 +174,7 @@ MUTANTS = [
     Mutant("wgmma: store buffer reused too early", WGMMA,
            "        if (lane == 0) ptx::bulk_wait_read<Plan::STORES - 1>();\n", "", header=_WGMMA),
     Mutant("wgmma: stores are not waited for", WGMMA,
-           "        if (lane == 0) ptx::bulk_wait<0>();\n", "", header=_WGMMA),
+           "        if (lane == 0) ptx::bulk_wait_read<0>();  //", "        //", header=_WGMMA),
     Mutant("wgmma: accumulators are not fenced", WGMMA, "            ptx::wgmma_fence();\n", "",
            header=_WGMMA),
     Mutant("wgmma: barrier init is not fenced", WGMMA,

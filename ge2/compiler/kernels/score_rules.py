@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from .conv_plans import conv_preference
 from .elementwise_plans import elementwise_preference
 from .facts import GEMM_OPS, Facts
+from .gemm_plans import wgmma_preference
 from .metadata import KernelInfo, Variant, arch_number
 from .row_plans import row_preference
 
@@ -106,6 +107,8 @@ def by_shape(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
     """
     params, dims = variant.param_map, facts.dims
     bm, bn = params.get("BM"), params.get("BN")
+    if "SCHEDULE" in params and "wgmma" in variant.kernel.flags:
+        return wgmma_preference(variant, facts, device)
     if not isinstance(bm, int) or not isinstance(bn, int) or "M" not in dims:
         return 0.0
     m, n, batch = max(dims["M"], 1), max(dims["N"], 1), max(dims["BATCH"], 1)

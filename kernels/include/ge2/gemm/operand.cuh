@@ -141,9 +141,13 @@ struct TilePosition {
 };
 
 inline TilePosition tile_position(unsigned index, unsigned rows, unsigned columns) {
-    const unsigned group = index / (8 * columns);
+    // A block's first tile is on its way to the first load: it mostly does without divisions.
+    const unsigned group = index < 8 * columns ? 0 : index / (8 * columns);
     const unsigned within = index - group * 8 * columns;
     const unsigned height = rows - group * 8 < 8 ? rows - group * 8 : 8;
+    if (height == 8) {
+        return {static_cast<int>(group * 8 + within % 8), static_cast<int>(within / 8)};
+    }
     return {static_cast<int>(group * 8 + within % height), static_cast<int>(within / height)};
 }
 

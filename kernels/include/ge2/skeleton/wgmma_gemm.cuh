@@ -87,13 +87,13 @@ struct WgmmaGemm {
         int steps;
 
         explicit Tiles(const Args& args)
-            : rows(static_cast<unsigned>((args.m + BM - 1) / BM)),
-              columns(static_cast<unsigned>((args.n + BN - 1) / BN)),
+            : rows((static_cast<unsigned>(args.m) + BM - 1) / BM),
+              columns((static_cast<unsigned>(args.n) + BN - 1) / BN),
               whole(rows * columns * static_cast<unsigned>(args.batches)),
               splits(1),
               rest(0),
               count(whole),
-              steps(static_cast<int>((args.k + BK - 1) / BK)) {
+              steps(static_cast<int>((static_cast<unsigned>(args.k) + BK - 1) / BK)) {
             if constexpr (Plan::SPLITS) {
                 rest = whole - static_cast<unsigned>(args.whole);
                 whole = static_cast<unsigned>(args.whole);
@@ -119,7 +119,7 @@ struct WgmmaGemm {
                 from = begin(part);
                 length = begin(part + 1) - from;
             }
-            const unsigned batch = tile / (rows * columns);
+            const unsigned batch = tile < rows * columns ? 0 : tile / (rows * columns);
             const TilePosition at = tile_position(tile - batch * rows * columns, rows, columns);
             return {at.row * BM, at.column * BN, static_cast<int>(batch), from, length, part, slot};
         }
@@ -391,10 +391,11 @@ struct WgmmaGemm {
                 store(sums[i], epilogue, args, buffers, buffer, at, lane);
             }
         }
-        if (lane == 0) ptx::bulk_wait<0>();
+        if (lane == 0) ptx::bulk_wait_read<0>();  // they are complete when the grid is
     }
 
     static void run(const Args& args) {
+        if constexpr (Plan::PDL) ptx::griddep_launch_dependents();
         const Shared shared;
         const Tiles tiles(args);
         // Through a shuffle, so that the compiler knows that all lanes of a warp agree.
@@ -410,10 +411,7 @@ struct WgmmaGemm {
             ptx::tma_prefetch(&args.map_y[0]);
         }
         __syncthreads();
-        if constexpr (Plan::PDL) {
-            ptx::griddep_launch_dependents();
-            ptx::griddep_wait();
-        }
+        if constexpr (Plan::PDL) ptx::griddep_wait();
         if (group == 0) {
             if constexpr (MOVES_REGISTERS) ptx::setmaxnreg_dec<PRODUCER_REGISTERS>();
             if (threadIdx.x == 0) produce(args, shared, tiles);
