@@ -52,16 +52,21 @@ class PlainRule:
     Attributes:
         shape: launch shape of a variant for a call.
         classes: compile-time classes of a call beyond dtypes and epilogue.
+        refusal: why a variant cannot serve a call, or empty; None where guards say all.
     """
 
     shape: Callable[[Variant, GemmCall], Shape]
     classes: Callable[[Variant, GemmCall, DeviceProfile], Classes]
+    refusal: Callable[[Variant, GemmCall], str] | None = None
 
     def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
         """Return the launch; see LaunchRule."""
         call = gemm_call(problem)
         if call.is_empty:
             return []
+        refusal = self.refusal(variant, call) if self.refusal else ""
+        if refusal:
+            raise Unsupported(refusal, argument=variant.id, found=problem)
         shape = self.shape(variant, call)
         args, relocs = call.pack()
         tiles = -(-call.m // shape.tile[0]) * -(-call.n // shape.tile[1])
@@ -79,7 +84,8 @@ class PlainRule:
 
     def examples(self, variant: Variant) -> list[Problem]:
         """Return problems for compile tests; see LaunchRule."""
-        return examples_for(variant.kernel)
+        return [p for p in examples_for(variant.kernel)
+                if not self.refusal or not self.refusal(variant, gemm_call(p))]
 
 
 def _simple_shape(variant: Variant, call: GemmCall) -> Shape:
@@ -121,15 +127,18 @@ def _async_shape(variant: Variant, call: GemmCall) -> Shape:
 
 def _async_classes(variant: Variant, call: GemmCall, device: DeviceProfile) -> Classes:
     threads = _async_shape(variant, call).block[0]
-    registers = 256 if int(variant.param("TN")) == 16 else 160
+    registers = 256 if int(variant.param("TN")) == 16 else 168
     return (("BLOCKS", max(1, 65536 // registers // threads)), *_layout_classes(call, (4,)))
 
 
 def async_refusal(variant: Variant, call: GemmCall) -> str:
     """Return why a variant of the cp.async kernel cannot serve a call; empty where it can."""
+    unaligned_wide = int(variant.param("TN")) == 16 and int(variant.param("BK")) == 16
     for x, extent in ((call.a, "BM"), (call.b, "BN")):
         if max(abs(x.row), abs(x.column)) * int(variant.param(extent)) > INT32_MAX:
             return "offsets inside a tile do not fit in 32 bits"
+        if unaligned_wide and not _reads_k_major(x) and x.vector(True, (4,)) != 4:
+            return "no registers are left to copy element by element"
     return ""
 
 
@@ -167,7 +176,7 @@ def _tensor_core_classes(variant: Variant, call: GemmCall, device: DeviceProfile
 RULES: Mapping[str, LaunchRule] = {
     "gemm": PlainRule(_simple_shape, _simple_classes),
     "gemm.tiled": PlainRule(_tiled_shape, _tiled_classes),
-    "gemm.f32_async": PlainRule(_async_shape, _async_classes),
+    "gemm.f32_async": PlainRule(_async_shape, _async_classes, async_refusal),
     "gemm.tensor_core": PlainRule(_tensor_core_shape, _tensor_core_classes),
     "gemm.wgmma": WgmmaRule(),
     "gemm.wgmma_f32": WgmmaF32Rule(),

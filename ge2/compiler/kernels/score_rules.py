@@ -16,6 +16,8 @@ from .facts import GEMM_OPS, Facts
 from .gemm_plans import wgmma_preference
 from .metadata import KernelInfo, Variant, arch_number
 from .row_plans import row_preference
+from .skinny_plans import TIMES as SKINNY_TIMES
+from .skinny_plans import skinny_preference
 
 if TYPE_CHECKING:
     from ...evidence.device import DeviceProfile
@@ -130,6 +132,31 @@ def by_operator(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
     return rule(variant, facts, device) if rule else 0.0
 
 
+def gemm_shape(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
+    """Skinny products by predicted time, others by what splitting K gains."""
+    if variant.kernel.name in SKINNY_TIMES:
+        return skinny_preference(facts.problem, variant, device)
+    if variant.kernel.name == "gemm_bias_act_f32_async":
+        return f32_tiles(variant, facts, device)
+    return gemm_split(variant, facts, device)
+
+
+def f32_tiles(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
+    """What by_shape does not know of tiles on CUDA cores: how full they keep the pipelines.
+
+    Many outputs a thread need few reads of shared memory, but only eight warps on a multiprocessor
+    hide latency: two small blocks of them, or a large one. Blocks that share K sum in the end.
+    """
+    dims = facts.dims
+    bm, bn = int(variant.param("BM")), int(variant.param("BN"))
+    split = _splits(variant)
+    blocks = -(-dims["M"] // bm) * -(-dims["N"] // bn) * dims["BATCH"] * split
+    warps = bm // 64 * (bn // (4 * int(variant.param("TN"))))
+    lonely = warps < 8 and blocks % (2 * device.sm_count) <= device.sm_count
+    return ((0.5 if variant.param("BK") == 16 else 0.0) - (3.0 if lonely else 0.0)
+            - 0.7 * (split - 1) - (0.5 if bn == 128 else 0.0))
+
+
 def gemm_split(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
     """Splitting K pays where K is long and the output has too few tiles for the device."""
     splits = _splits(variant)
@@ -170,7 +197,7 @@ def resample_rows(variant: Variant, facts: Facts, device: DeviceProfile) -> floa
 
 
 OPERATOR_RULES: dict[str, VariantRule] = {
-    **dict.fromkeys(GEMM_OPS, gemm_split),
+    **dict.fromkeys(GEMM_OPS, gemm_shape),
     "ROW": row_shape,
     "ELEMENTWISE": elementwise_size,
     "CONCAT": concat_words,
