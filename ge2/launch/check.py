@@ -185,6 +185,14 @@ def _gather(problem: Problem, _op: KernelOp) -> None:
                             found=indices.dtype, wanted="i32 or i64")
 
 
+def _scan(problem: Problem, _op: KernelOp) -> None:
+    x, y = problem.inputs[0], problem.outputs[0]
+    assert x is not None
+    _require(len(x.shape) > 0, "x", x, "an axis to run along")
+    _require(y.shape == x.shape, "output 0", y, x.shape)
+    _same_dtype(problem, "x", x)
+
+
 def _pad(problem: Problem, _op: KernelOp) -> None:
     x, y, pads = problem.inputs[0], problem.outputs[0], problem.attr_map["pads"]
     assert x is not None and isinstance(pads, tuple)
@@ -305,6 +313,7 @@ _CHECKS: dict[str, Callable[[Problem, KernelOp], None]] = {
     "CONCAT": _concat,
     "GATHER": _gather,
     "PAD": _pad,
+    "SCAN": _scan,
     "RESAMPLE": _resample,
     "CONV2D": _conv,
     "POOL2D": _pool,

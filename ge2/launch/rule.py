@@ -39,7 +39,7 @@ class LaunchRule(Protocol):
         ...
 
 
-FAMILIES = ("gemm", "lab", "elementwise", "row", "movement", "gather", "pad", "resample",
+FAMILIES = ("gemm", "lab", "elementwise", "row", "scan", "movement", "gather", "pad", "resample",
             "conv", "conv_lines", "pool")
 
 

@@ -77,6 +77,11 @@ KERNEL_OPS: dict[str, KernelOp] = {
            "second output is the epilogue's second result"),
         KernelOp("ROW", ("x", "more*"), (AttrSpec("row", "expr", REQUIRED),), 8,
                  doc="a row operator over the last axis of x; more broadcast to x [*rows, n]"),
+        KernelOp("SCAN", ("x",), (
+            AttrSpec("combine", "str", "sum", ("sum", "prod")),
+            AttrSpec("exclusive", "bool", False, doc="leave the element itself out"),
+            AttrSpec("reverse", "bool", False, doc="run from the end"),
+        ), doc="running sums or products along the last axis of x"),
         KernelOp("CONCAT", ("xs*",), (AttrSpec("axis", "int", REQUIRED),),
                  doc="inputs side by side along axis"),
         KernelOp("GATHER", ("x", "indices"), (AttrSpec("axis", "int", 0),),

@@ -126,6 +126,15 @@ def _gather(problem: Problem, inputs: Inputs) -> list[Array]:
     return [np.take(x, indices, axis=int(problem.attr_map["axis"]))]  # type: ignore[call-overload]
 
 
+def _scan(problem: Problem, inputs: Inputs) -> list[Array]:
+    from ..compiler import opdefs
+
+    attrs = problem.attr_map
+    op = "CUMSUM" if attrs["combine"] == "sum" else "CUMPROD"
+    return opdefs.reference(op, list(inputs), {
+        "axis": -1, "exclusive": attrs["exclusive"], "reverse": attrs["reverse"]})
+
+
 def _pad(problem: Problem, inputs: Inputs) -> list[Array]:
     from ..compiler import opdefs
 
@@ -168,6 +177,7 @@ _REFERENCES: dict[str, Callable[[Problem, Inputs], list[Array]]] = {
     "CONCAT": _concat,
     "GATHER": _gather,
     "PAD": _pad,
+    "SCAN": _scan,
     "RESAMPLE": _resample,
     "CONV2D": _conv,
     "POOL1D": _pool,

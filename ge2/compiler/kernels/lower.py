@@ -19,12 +19,13 @@ from ..opdefs.gemm_epilogue import epilogue_of
 from ..opdefs.layout import axis_pads
 from ..opdefs.shapes import spatial, window_pads
 from .lower_row import lower_row
+from .lower_scan import lower_scan
 from .strides import expand
 
 Specs = Sequence[TensorSpec | None]
 Ints = tuple[int, ...]
 
-_STRIDED = {"ELEMENTWISE": True, "GEMM_BIAS_ACT": True, "ROW": True, "CONCAT": True,
+_STRIDED = {"ELEMENTWISE": True, "GEMM_BIAS_ACT": True, "ROW": True, "CONCAT": True, "SCAN": True,
             "GATHER": True, "RESAMPLE": False, "PAD": True, "CONV2D": False, "POOL2D": False}
 
 
@@ -223,4 +224,4 @@ _RULES: dict[str, Rule] = {
     "AVG_POOL": _pool,
     **dict.fromkeys(("RESHAPE", "FLATTEN", "SQUEEZE", "UNSQUEEZE", "TRANSPOSE", "EXPAND"), _copy),
 }
-_FAMILIES: dict[str, Rule] = {"elementwise": _elementwise, "row": lower_row}
+_FAMILIES: dict[str, Rule] = {"elementwise": _elementwise, "row": lower_row, "scan": lower_scan}

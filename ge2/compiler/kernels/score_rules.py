@@ -14,6 +14,7 @@ from .conv_plans import conv_preference
 from .elementwise_plans import elementwise_preference
 from .facts import GEMM_OPS, Facts
 from .gemm_plans import wgmma_preference
+from .lower_scan import scan_preference
 from .metadata import KernelInfo, Variant, arch_number
 from .row_plans import row_preference
 from .skinny_plans import TIMES as SKINNY_TIMES
@@ -196,9 +197,16 @@ def resample_rows(variant: Variant, facts: Facts, device: DeviceProfile) -> floa
     return 5.0 if (variant.param("ROWS") == 8) == many else 0.0
 
 
+def scan_shape(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
+    """Rows that are neighbours take a thread each, others as many as their length is worth."""
+    threads = variant.param("THREADS") if variant.kernel.name == "row_scan" else None
+    return scan_preference(facts.problem, threads)
+
+
 OPERATOR_RULES: dict[str, VariantRule] = {
     **dict.fromkeys(GEMM_OPS, gemm_shape),
     "ROW": row_shape,
+    "SCAN": scan_shape,
     "ELEMENTWISE": elementwise_size,
     "CONCAT": concat_words,
     "RESAMPLE": resample_rows,
