@@ -72,7 +72,7 @@ def pointer_slots(n_inputs: int, n_outputs: int) -> dict[str, tuple[int, int]]:
     return {name: (slot, 0) for slot, name in enumerate(names)}
 
 
-_FAST = re.compile(r"\bge2::(exp|tanh|erf|reciprocal)\(")
+_FAST = re.compile(r"\bge2::(exp2|exp|tanh|erf|reciprocal)\(")
 
 
 def only_narrow(outputs: Sequence[TensorSpec]) -> bool:

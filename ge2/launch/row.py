@@ -129,6 +129,12 @@ def row_context(problem: Problem) -> dict[str, Any]:
     return {"vector": access.vector, "shifted": access.shifted, "whole": whole}
 
 
+def _has_ends(context: dict[str, Any], lanes: int) -> bool:
+    """Return whether elements beside whole vectors go to one thread each: enough threads for it."""
+    vector: int = context["vector"]
+    return not context["whole"] and vector > 1 and lanes >= 2 * vector - 2
+
+
 @lru_cache(maxsize=1024)
 def _min_blocks(threads: int, vectors: int, operands: int, whole: bool, arch: str,
                 spare: int = 0) -> int:
@@ -165,14 +171,14 @@ class ResidentRule:
         bytes_needed = scratch[variant.param("REDUCE")] * per_block
         common, op = row_context(problem), row_op_of(problem)
         early = variant.param("WEIGHTS") == "early"
-        again = variant.param("UNPACK") == "again"
+        again, ends = variant.param("UNPACK") == "again", _has_ends(common, lanes)
         context = {
             **common, "full": common["whole"] and layout.n == lanes * vectors * common["vector"],
-            "lanes": lanes, "rows_per_block": per_block, "scratch": bytes_needed,
+            "ends": ends, "lanes": lanes, "rows_per_block": per_block, "scratch": bytes_needed,
             "min_blocks": _min_blocks(
                 lanes * per_block, vectors * (1 if again or not has_narrow(problem) else 2),
-                op.n_inputs + (op.n_extras if early else 0), common["whole"], device.arch,
-                spare=20 if again else 0),
+                op.n_inputs + (op.n_extras if early else 0), common["whole"] or ends,
+                device.arch, spare=20 * again + 12 * ends),
         }
         blocks = -(-layout.rows // per_block)
         return [row_record(problem, variant, row_access(problem).steps, context,
@@ -204,15 +210,16 @@ class CopiedRule:
         lanes, per_block, stage = copied_shape(problem, variant)
         scratch = lanes // WARP * 128 * per_block if variant.param("REDUCE") == "block" else 0
         common = row_context(problem)
-        early = variant.param("WEIGHTS") == "early"
+        early, ends = variant.param("WEIGHTS") == "early", _has_ends(common, lanes)
         smem = scratch + per_block * stage + ALIGN_SLACK
         by_memory = device.smem_per_sm // (smem + 1024)
-        by_registers = _min_blocks(lanes * per_block, vectors * early + 2, op.n_extras + 1,
-                                   common["whole"], device.arch,
-                                   spare=0 if common["whole"] else 4 * vectors)
+        by_registers = _min_blocks(lanes * per_block, vectors * early + max(2, vectors // 2),
+                                   op.n_extras + 1,
+                                   common["whole"] or ends, device.arch, spare=12 * ends)
         context = {
             **common, "full": common["whole"] and layout.n == lanes * vectors * common["vector"],
-            "lanes": lanes, "rows_per_block": per_block, "scratch": scratch, "staging": "own",
+            "ends": ends, "lanes": lanes, "rows_per_block": per_block, "scratch": scratch,
+            "staging": "own",
             "min_blocks": max(1, min(by_memory, by_registers)),
         }
         return [row_record(problem, variant, row_access(problem).steps, context,
@@ -243,7 +250,9 @@ class ClusterRule:
             raise Unsupported("the row does not fit in the registers of a cluster",
                               found=row_layout(problem).n)
         scratch = threads // WARP * 128 + 128
-        context = {**row_context(problem), "scratch": scratch, "again": has_narrow(problem)}
+        common = row_context(problem)
+        context = {**common, "scratch": scratch, "again": has_narrow(problem),
+                   "ends": _has_ends(common, threads * blocks)}
         return [row_record(problem, variant, row_access(problem).steps, context,
                         grid=(row_layout(problem).rows * blocks, 1, 1), block=(threads, 1, 1),
                         cluster=(blocks, 1, 1), smem=scratch + ALIGN_SLACK)]
@@ -372,7 +381,8 @@ class ColumnRule:
         groups = layout.rows // inner * -(-inner // (across * vector))
         splits = 1
         if not op.reads_row_to_finish:
-            wanted = -(-device.sm_count * (1024 // (across * down)) // groups)
+            # One wave of blocks: a few more would take as long again.
+            wanted = device.sm_count * (1024 // (across * down)) // groups
             splits = larger(1, smaller(smaller(wanted, layout.n // (down * 16)), 1024))
         state = state_bytes(op)
         context = {"vector": vector, "whole": inner % vector == 0, "state_bytes": state}

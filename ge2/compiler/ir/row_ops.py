@@ -74,12 +74,18 @@ def logsumexp(dtype: str) -> RowOp:
     return _max_and_sum("logsumexp", dtype, lambda s, r: _safe(s.m) + log(s.s), "scalar")
 
 
+def _from_first(r: RowValues) -> Expr:
+    """Return x relative to the row's first element, where the operator pivots."""
+    return r.x - r.first if r.firsts else r.x
+
+
 def _moments(name: str, dtype: str, finish: Callable[[State, RowValues], Any], *,
-             outputs: tuple[str, ...], extras: int = 0) -> RowOp:
+             outputs: tuple[str, ...], extras: int = 0, pivot: bool = True) -> RowOp:
     """Return an operator over (count, mean, sum of squared deviations) of x - first.
 
     Relative to the row's first element neither large offsets nor outliers cancel: the error is
-    that of the spread, not of the values.
+    that of the spread, not of the values. Elements of 16 bits need no pivot: values that differ at
+    all differ by 2^-11 of their size or more, and equal ones add up without rounding.
     """
     def merge(a: State, b: State) -> tuple[Expr, Expr, Expr]:
         count = a.count + b.count
@@ -89,11 +95,11 @@ def _moments(name: str, dtype: str, finish: Callable[[State, RowValues], Any], *
 
     return row_op(
         name, dtype=dtype, state={"count": 0.0, "mean": 0.0, "m2": 0.0}, merge=merge,
-        single=lambda r: (const(1.0, dtype), r.x - r.first, const(0.0, dtype)),
-        stages=[lambda v, r: [("sum", r.x - r.first, lambda total, n: total * reciprocal(n))],
-                lambda v, r: [("sum", _square((r.x - r.first) - v[0]))]],
+        single=lambda r: (const(1.0, dtype), _from_first(r), const(0.0, dtype)),
+        stages=[lambda v, r: [("sum", _from_first(r), lambda total, n: total * reciprocal(n))],
+                lambda v, r: [("sum", _square(_from_first(r) - v[0]))]],
         collect=lambda v, n: (n, v[0], v[1]), finish=finish, outputs=outputs, extras=extras,
-        pivot=True)
+        pivot=pivot)
 
 
 def _square(x: Expr) -> Expr:
@@ -101,19 +107,20 @@ def _square(x: Expr) -> Expr:
 
 
 def layer_norm(dtype: str, epsilon: float = 1e-5, scale: bool = True, bias: bool = True,
-               statistics: bool = False) -> RowOp:
+               statistics: bool = False, pivot: bool = True) -> RowOp:
     """(x - mean) / sqrt(variance + epsilon) * scale + bias; optionally mean and 1/std as well."""
     def finish(s: State, r: RowValues) -> list[Expr]:
         inverse = rsqrt(s.m2 * reciprocal(r.n) + epsilon)
-        y = ((r.x - r.first) - s.mean) * inverse
+        y = (_from_first(r) - s.mean) * inverse
         if scale:
             y = y * r.extras[0]
         if bias:
             y = y + r.extras[-1]
-        return [y, s.mean + r.first, inverse] if statistics else [y]
+        return [y, s.mean + r.first if pivot else s.mean, inverse] if statistics else [y]
 
     outputs = ("row", "scalar", "scalar") if statistics else ("row",)
-    return _moments("layer_norm", dtype, finish, outputs=outputs, extras=scale + bias)
+    return _moments("layer_norm", dtype, finish, outputs=outputs, extras=scale + bias,
+                    pivot=pivot)
 
 
 def variance(dtype: str, correction: float = 0.0) -> RowOp:

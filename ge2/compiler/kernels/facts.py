@@ -73,7 +73,6 @@ _FAMILY_DIMS: Mapping[str, Callable[[Problem], dict[str, int]]] = {
     **dict.fromkeys(GEMM_OPS, _gemm_dims),
     **dict.fromkeys(("ROW", "LAB_REDUCE", "LAB_STREAM", "LAB_REMAT", "LAB_FUSE"), _row_dims),
     "LAB_STAGE": _window_dims,
-    "ROW": _row_dims,
     "SCAN": _row_dims,
     "CONV2D": _conv_dims,
 }

@@ -159,7 +159,9 @@ def _named(name: str) -> Callable[[str, dict[str, Any], Specs], RowOp]:
 
 def _layer_norm(dtype: str, attrs: dict[str, Any], inputs: Specs) -> RowOp:
     has = [len(inputs) > i and inputs[i] is not None for i in (1, 2)]
-    return build_row_op("layer_norm", dtype, epsilon=attrs["epsilon"], scale=has[0], bias=has[1])
+    narrow = inputs[0] is not None and inputs[0].dtype in ("f16", "bf16")
+    return build_row_op("layer_norm", dtype, epsilon=attrs["epsilon"], scale=has[0], bias=has[1],
+                        pivot=not narrow)
 
 
 def _rms_norm(dtype: str, attrs: dict[str, Any], inputs: Specs) -> RowOp:

@@ -180,9 +180,11 @@ def column_vector(problem: Problem) -> int:
         return 0
     unit = [i for i, s in enumerate(layout.lead.strides) if s[-1] == 1]
     sizes = {i: DTYPES[layout.tensors[i].dtype].itemsize for i in unit}
-    # Each row of the vector has a state in registers: eight of one word, four of more.
+    # Each row of the vector has a state in registers: eight of one word where there are few
+    # columns to share the work by, four of more.
     state = row_op_of(problem).state
-    most = 8 if len(state) == 1 and DTYPES[state[0].dtype].itemsize == 4 else 4
+    small = len(state) == 1 and DTYPES[state[0].dtype].itemsize == 4
+    most = 8 if small and layout.lead.shape[-1] <= 4096 else 4
     width = min(VECTOR_BYTES // max(sizes.values()), most)
     while width > 1:
         if all(_column_fits(layout, i, width, sizes[i]) for i in unit):
@@ -207,9 +209,13 @@ def has_narrow(problem: Problem) -> bool:
 
 def resident_lanes(problem: Problem, vectors: int) -> int:
     """Return the threads per row that hold it with `vectors` accesses each; a power of two."""
-    access = row_access(problem)
-    accesses = -(-row_layout(problem).n // access.vector) + access.shifted
-    need = max(-(-at_most(accesses) // vectors), 1)
+    access, n = row_access(problem), row_layout(problem).n
+    whole = max(-(-(n // access.vector) // vectors), 1)
+    if (access.shifted or n % access.vector) and whole >= 2 * access.vector - 2:
+        # What lies beside whole accesses goes to one thread each.
+        return 1 << (whole - 1).bit_length()
+    accesses = -(-n // access.vector) + access.shifted
+    need = max(-(-accesses // vectors), 1)
     return 1 << (need - 1).bit_length()
 
 
@@ -311,7 +317,7 @@ def pipe_bytes(op: RowOp, threads: int, vectors: int, stages: int) -> int:
 
 def pipe_blocks_per_sm(nbytes: int, device: DeviceProfile) -> int:
     """Return how many blocks of row_pipe with that much shared memory a multiprocessor holds."""
-    return max(1, min(device.smem_per_sm // (nbytes + 1024), 2))
+    return max(1, min(device.smem_per_sm // (nbytes + 1024), 4))
 
 
 def copied_shape(problem: Problem, variant: Variant) -> tuple[int, int, int]:
@@ -374,37 +380,82 @@ def refuse_column(problem: Problem, variant: Variant, device: DeviceProfile) -> 
 
 
 def row_preference(problem: Problem, variant: Variant, device: DeviceProfile) -> float:
-    """Return score points by row length and count, from measurements on an H200.
-
-    Up to 4096 elements short rows of 1 to 4 accesses per thread won, longer ones 8; inputs that
-    fit in the cache do best with one warp per row.
-    """
+    """Return score points by row length and count, from measurements on an H200."""
     layout = row_layout(problem)
     params = variant.param_map
-    scattered = layout.steps[0] != 1
+    points = -40.0 if layout.steps[0] != 1 else 0.0
     if "DOWN" in params:
-        # Too few rows leave most of a warp without work.
-        return -60.0 if layout.lead.shape[-1] < 8 else 20.0
-    points = -40.0 if scattered else 0.0
+        return _column_points(problem, variant)
     if "cooperative" in variant.kernel.flags:
-        # The whole device walks over long rows; short ones wait for each other too often.
-        accesses = layout.n // row_vector(problem)
-        return 10.0 if accesses > 8192 else -40.0
+        return _pipe_points(problem, variant)
     if "semaphores" in variant.kernel.flags:
-        # A row output costs a second launch and a second read; then rows must be really long.
-        short = 2**16 if row_op_of(problem).reads_row_to_finish else 2**14
-        most = device.sm_count if layout.n >= 2**18 else device.sm_count // 2
-        return points + (45.0 if layout.n >= short and layout.rows <= most else -30.0)
+        return points + _split_points(problem, variant, device)
     if "BLOCKS" in params:
         # One block per row wins while it holds the row: a cluster waits for its slowest block.
-        return points - 2.0 * log2(float(params["BLOCKS"]))
+        other = float(variant.param("THREADS") != 512)
+        return points - 2.0 * log2(float(params["BLOCKS"])) - 4.0 * other
     if "REDUCE" not in params:
         share = max(layout.n, 1) / int(variant.param("THREADS"))
         return points - abs(log2(share / 32))
-    if variant.param("REDUCE") == "shared_tree":
-        points -= 8.0
+    return points + _resident_points(problem, variant, device)
+
+
+def _column_points(problem: Problem, variant: Variant) -> float:
+    """Threads along rows; few columns leave most of a warp without work and want longer ones."""
+    columns = row_layout(problem).lead.shape[-1]
+    if columns < 8:
+        return -60.0
+    down, unroll = variant.param("DOWN"), variant.param("UNROLL")
+    narrow = has_narrow(problem)
+    wanted = (16, 4 if narrow else 8) if columns <= 1024 else (8, 4)
+    return 20.0 - 3.0 * float((down != wanted[0]) + (unroll != wanted[1]))
+
+
+def _pipe_points(problem: Problem, variant: Variant) -> float:
+    """The whole device walks over long rows; short ones wait for each other too often."""
+    accesses = row_layout(problem).n // row_vector(problem)
+    if accesses <= 8192:
+        return -40.0
+    threads, vectors = variant.param("THREADS"), variant.param("VECTORS")
+    wanted = (512, 8) if accesses >= 1 << 16 else (256, 8)
+    return 10.0 - 2.0 * float((threads, vectors) != wanted)
+
+
+def _split_points(problem: Problem, variant: Variant, device: DeviceProfile) -> float:
+    """A row output costs a second launch and a second read; then rows must be really long."""
+    layout = row_layout(problem)
+    short = 2**16 if row_op_of(problem).reads_row_to_finish else 2**14
+    most = device.sm_count if layout.n >= 2**18 else device.sm_count // 2
+    threads = 512 if layout.n >= 2**22 else 256
+    shape = 2.0 * float(variant.param("VECTORS") == 8) + float(variant.param("THREADS") == threads)
+    if layout.n < short or layout.rows > most:
+        return shape - 30.0
+    return shape + (30.0 if row_op_of(problem).reads_row_to_finish else 45.0)
+
+
+# Accesses of a row up to which a row of the table holds -> accesses per thread, from the shares of
+# a copy that were measured at 16, 32, 64, ... 4096 accesses: without weights, with them.
+_VECTORS = ((16, 1, 2), (32, 1, 1), (64, 2, 4), (128, 2, 4), (256, 2, 2), (1024, 4, 4),
+            (2048, 8, 4), (1 << 62, 8, 8))
+
+
+def _resident_points(problem: Problem, variant: Variant, device: DeviceProfile) -> float:
+    """How a block or less holds a row: accesses per thread, reduction, weights."""
+    layout, op = row_layout(problem), row_op_of(problem)
+    accesses = -(-layout.n // row_vector(problem))
     found = int(variant.param("VECTORS"))
-    return points - 6.0 * abs(log2(found / _wanted_vectors(problem, layout, device)))
+    points = -6.0 * abs(log2(found / _wanted_vectors(problem, layout, device)))
+    # A tree moves a state once per level, a butterfly all of them: large states want the tree.
+    wide = any(DTYPES[v.dtype].itemsize == 8 for v in op.state) and not op.stages
+    if variant.param("REDUCE") == "shared_tree":
+        points += 4.0 if wide else -8.0
+    early = variant.param("WEIGHTS") == "early"
+    if op.n_extras and early == (accesses <= 256):
+        points += 2.0
+    if variant.kernel.name == "row_copied":
+        # Fewer registers than the row itself takes: wins where they let few blocks run.
+        points += 8.0 if accesses > 2048 and not op.n_extras else -4.0
+    return points
 
 
 def _wanted_vectors(problem: Problem, layout: RowLayout, device: DeviceProfile) -> int:
@@ -412,7 +463,11 @@ def _wanted_vectors(problem: Problem, layout: RowLayout, device: DeviceProfile) 
     in_cache = problem.outputs[0].nbytes * 4 < device.l2_bytes
     if in_cache and accesses <= 8 * WARP and layout.rows >= 8 * device.sm_count:
         return min(1 << (max(accesses // WARP, 1) - 1).bit_length(), 8)
-    for limit, vectors in ((32, 1), (256, 2), (1024, 4)):
+    op = row_op_of(problem)
+    weighted = op.n_extras > 0 or op.n_inputs > 1
+    narrow = has_narrow(problem)
+    for limit, plain, weights in _VECTORS:
         if accesses <= limit:
-            return vectors
+            # f32 elements are a quarter of an access: fewer of them share a reduction.
+            return weights if weighted and (narrow or limit not in (64, 128)) else plain
     return 8

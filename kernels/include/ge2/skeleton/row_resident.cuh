@@ -8,28 +8,49 @@
 
 namespace ge2 {
 
-// Where one thread's part of a row lies: U vectors of V elements, LANES vectors apart. Where rows start
-// off a 16-byte boundary, vectors lie on boundaries and the first and last of a row are cut. FULL:
-// every thread has U whole vectors.
-template <typename Row, int V, int U, bool FULL>
+// Where one thread's part of a row lies: U vectors of V elements, LANES vectors apart. FULL: every
+// thread has U whole vectors. Where rows start or end off a 16-byte boundary there are two ways. ENDS:
+// vectors are whole, and the few elements before and after them go to one thread each. Otherwise, for
+// few threads, the first and last vector are cut.
+template <typename Row, int V, int U, bool FULL, bool ENDS>
 struct PartPlaces {
-    static constexpr bool kWhole = Row::kIsWhole;
+    static constexpr bool kEnds = ENDS;
+    static constexpr bool kWhole = Row::kIsWhole || ENDS;
 
     int valid[U];
     int skip[U];
     long long column[U];
+    long long end_column;
+    bool has_end;
 
     void locate(const Row& row, int rank, int lanes, long long n) {
         const int shift = row.template shift<V>();
+        long long head = 0, body = 0;
+        if constexpr (ENDS) {
+            head = (V - shift) & (V - 1);
+            head = head < n ? head : n;
+            body = (n - head) / V;
+            const long long past = head + body * V;
+            end_column = rank < head ? rank : past + rank - head;
+            has_end = end_column < n && (rank < head || end_column >= past);
+        }
 #pragma unroll
         for (int u = 0; u < U; ++u) {
-            column[u] = static_cast<long long>(u * lanes + rank) * V - shift;
-            const long long left = n - column[u];
-            valid[u] = FULL || left >= V ? V : (!kWhole && left > 0 ? static_cast<int>(left) : 0);
-            skip[u] = Row::kIsShifted && column[u] < 0 ? static_cast<int>(-column[u]) : 0;
+            const long long place = static_cast<long long>(u * lanes + rank);
+            skip[u] = 0;
+            if constexpr (ENDS) {
+                column[u] = head + place * V;
+                valid[u] = place < body ? V : 0;
+            } else {
+                column[u] = place * V - shift;
+                const long long left = n - column[u];
+                valid[u] =
+                    FULL || left >= V ? V : (!kWhole && left > 0 ? static_cast<int>(left) : 0);
+                if (Row::kIsShifted && column[u] < 0) skip[u] = static_cast<int>(-column[u]);
+            }
         }
     }
-    bool is_whole(int u) const { return FULL || (valid[u] == V && skip[u] == 0); }
+    bool is_whole(int u) const { return FULL || (valid[u] == V && (kWhole || skip[u] == 0)); }
 
     // Calls visit(x, column) for each element that exists. Only the first and the last vector of a
     // row can be cut, so that the test of each element is kept out of the way of the others.
@@ -49,18 +70,27 @@ struct PartPlaces {
                         visit(now.value(e), part.column[u] + e);
             }
         }
+        if constexpr (ENDS) {
+            if (part.has_end) visit(part.end.value(0), part.end_column);
+        }
     }
 };
 
 // In registers. AGAIN: 16-bit elements stay packed from pass to pass.
-template <typename Row, int V, int U, bool FULL, bool AGAIN>
-struct ResidentPart : PartPlaces<Row, V, U, FULL> {
+template <typename Row, int V, int U, bool FULL, bool ENDS, bool AGAIN>
+struct ResidentPart : PartPlaces<Row, V, U, FULL, ENDS> {
+    using Places = PartPlaces<Row, V, U, FULL, ENDS>;
+
     typename Row::template Chunk<V> x[U];
+    typename Row::template Chunk<1> end;
 
     ResidentPart(const Row& row, unsigned char*, int rank, int lanes, long long n) {
         this->locate(row, rank, lanes, n);
 #pragma unroll
-        for (int u = 0; u < U; ++u) row.load(x[u], this->column[u], this->valid[u], this->skip[u]);
+        for (int u = 0; u < U; ++u)
+            row.template load<V, Places::kWhole>(x[u], this->column[u], this->valid[u],
+                                                 this->skip[u]);
+        if constexpr (ENDS) row.load(end, this->end_column, this->has_end ? 1 : 0);
     }
     void wait() const {}
     typename Row::template Chunk<V> chunk(int u, unsigned zero) const {
@@ -74,11 +104,12 @@ struct ResidentPart : PartPlaces<Row, V, U, FULL> {
 
 // In shared memory, unpacked anew in each pass: few registers, so that more blocks have their loads
 // under way. A thread waits for its own copies only, no barrier is needed.
-template <typename Row, int LANES, int V, int U, bool FULL>
-struct CopiedPart : PartPlaces<Row, V, U, FULL> {
+template <typename Row, int LANES, int V, int U, bool FULL, bool ENDS>
+struct CopiedPart : PartPlaces<Row, V, U, FULL, ENDS> {
     const Row& row;
     unsigned char* stage;
     int rank;
+    typename Row::template Chunk<1> end;
 
     CopiedPart(const Row& of, unsigned char* memory, int place, int lanes, long long n)
         : row(of), stage(memory), rank(place) {
@@ -88,6 +119,7 @@ struct CopiedPart : PartPlaces<Row, V, U, FULL> {
             row.template copy<V, LANES * U>(stage, u * LANES + rank, this->column[u],
                                             this->valid[u], this->skip[u]);
         ptx::cp_async_commit();
+        if constexpr (ENDS) row.load(end, this->end_column, this->has_end ? 1 : 0);
     }
     void wait() const { ptx::cp_async_wait<0>(); }
     // NOTE: without the unknown zero the compiler keeps all of the first pass in registers.
@@ -159,7 +191,9 @@ inline void row_resident(const Args& args, unsigned char* scratch, unsigned char
     typename Row::template ExtraChunk<V> early[EARLY ? U : 1];
     if constexpr (EARLY) {
 #pragma unroll
-        for (int u = 0; u < U; ++u) row.load(early[u], part.column[u], part.valid[u], part.skip[u]);
+        for (int u = 0; u < U; ++u)
+            row.template load<V, Part::kWhole>(early[u], part.column[u], part.valid[u],
+                                               part.skip[u]);
     }
     typename Op::Values first{};
     if constexpr (Op::kPivot) {
@@ -193,11 +227,14 @@ inline void row_resident(const Args& args, unsigned char* scratch, unsigned char
 #pragma unroll
         for (int u = 0; u < U; ++u) {
             if (part.valid[u] == 0) continue;
+            // Whole vectors have all their lanes: the compiler need not test them.
+            const int valid = Part::kWhole ? V : part.valid[u];
+            const int skip = Part::kWhole ? 0 : part.skip[u];
             typename Row::template ExtraChunk<V> extras;
             if constexpr (EARLY) {
                 extras = early[u];
             } else {
-                row.load(extras, part.column[u], part.valid[u], part.skip[u]);
+                row.template load<V, Part::kWhole>(extras, part.column[u], valid, skip);
             }
             const typename Row::template Chunk<V> x = part.chunk(u, args.zero[3]);
             typename Row::template OutChunk<V> out;
@@ -205,7 +242,16 @@ inline void row_resident(const Args& args, unsigned char* scratch, unsigned char
             for (int e = 0; e < V; ++e)
                 out.put(e, Op::finish(state, x.value(e), extras.value(e), first,
                                       part.column[u] + e, n));
-            row.store(out, part.column[u], part.valid[u], part.skip[u]);
+            row.template store<V, Part::kWhole>(out, part.column[u], valid, skip);
+        }
+        if constexpr (Part::kEnds) {
+            if (!part.has_end) return;
+            typename Row::template ExtraChunk<1> extras;
+            row.load(extras, part.end_column, 1);
+            typename Row::template OutChunk<1> out;
+            out.put(0, Op::finish(state, part.end.value(0), extras.value(0), first,
+                                  part.end_column, n));
+            row.store(out, part.end_column, 1);
         }
     }
 }

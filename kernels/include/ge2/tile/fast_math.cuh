@@ -21,6 +21,10 @@ inline T exp(T x) {
     return ge2::exp(x);
 }
 template <typename T>
+inline T exp2(T x) {
+    return ge2::exp2(x);
+}
+template <typename T>
 inline T tanh(T x) {
     return ge2::tanh(x);
 }
@@ -35,6 +39,8 @@ inline T reciprocal(T x) {
 
 // Below 2^-126 the result is zero.
 inline float exp(float x) { return ptx::ex2_approx_ftz(x * 1.4426950408889634f); }
+
+inline float exp2(float x) { return ptx::ex2_approx_ftz(x); }
 
 inline float reciprocal(float x) { return ptx::rcp_approx(x); }
 
