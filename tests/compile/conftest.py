@@ -9,10 +9,12 @@ import pytest
 
 
 @pytest.fixture(scope="session", autouse=True)
-def kernel_cache(request: pytest.FixtureRequest) -> Iterator[None]:
-    assert request.config.cache is not None
+def kernel_cache(request: pytest.FixtureRequest,
+                 tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    kept = getattr(request.config, "cache", None)  # None with -p no:cacheprovider
+    folder = kept.mkdir("ge2_kernels") if kept else tmp_path_factory.mktemp("ge2_kernels")
     before = os.environ.get("GE2_CACHE_DIR")
-    os.environ["GE2_CACHE_DIR"] = str(request.config.cache.mkdir("ge2_kernels"))
+    os.environ["GE2_CACHE_DIR"] = str(folder)
     yield
     if before is None:
         del os.environ["GE2_CACHE_DIR"]

@@ -100,8 +100,8 @@ PINGPONG = Target("gemm/gemm_bias_act_wgmma[SCHEDULE=pingpong,BM=128,BN=128,STOR
                   _gemm("bf16", 264, 136, 400))
 LAB = Target("lab/lab_normalize_sum[STAGES=2]", lambda p: p.outputs[0].shape[0] > 127
              and p.outputs[0].shape[1] > 64)
-BLOCK = Target("row/row_block[VECTORS=1,REDUCE=block]", _rows(100))
-TREE = Target("row/row_block[VECTORS=1,REDUCE=shared_tree]", _rows(100))
+BLOCK = Target("row/row_block[VECTORS=1,REDUCE=block,WEIGHTS=late,UNPACK=once]", _rows(100))
+TREE = Target("row/row_block[VECTORS=1,REDUCE=shared_tree,WEIGHTS=late,UNPACK=once]", _rows(100))
 SPLIT = Target("row/row_split[THREADS=256,VECTORS=4]", lambda p: p.inputs[0].size > 40_000
                if p.inputs[0] else False)
 VEC = Target("elementwise/elementwise_vec[THREADS=128,UNROLL=1]", _exp(1003))
