@@ -28,10 +28,9 @@ from ge2.evidence.record import Record
 from ge2.tune.problems import Task
 from ge2.tune.space import Space, build_space
 
-from .tuning import geomean, problems, replayed
+from .tuning import current_times, geomean, problems, replayed
 
-STRATEGIES = ("random_sample", "genetic_algorithm", "simulated_annealing", "greedy_ils",
-              "bayes_opt")
+STRATEGIES = ("random_sample", "genetic_algorithm", "simulated_annealing", "bayes_opt")
 ABSENT = "-"
 
 
@@ -58,8 +57,11 @@ def simulated(space: Space, times: dict[str, float], strategy: str, trials: int,
     params, rows = configurations(space, times)
     names = list(params)
 
+    legal = {tuple(sorted(key.split(","))) for key in rows}
+
     def allowed(*values: str, **named: str) -> bool:
-        return ",".join(values or (named[n] for n in names)) in rows
+        # Positional values come in an order of the solver's own.
+        return tuple(sorted(values or named.values())) in legal
 
     random.seed(seed)
     np.random.seed(seed)
@@ -86,8 +88,8 @@ def compare(tasks: Sequence[Task], by_problem: dict[str, list[Record]], device: 
     shares: dict[str, list[float]] = {}
     for task in tasks:
         records = by_problem.get(problem_key(task.problem), [])
-        times = {r.variant: r.time_us for r in records if r.is_ok}
         space = build_space(task.problem, device)
+        times = current_times(space, records)
         if len(times) <= trials or space.default.variant.id not in times:
             continue  # who may try everything finds the best
         shares.setdefault("ge2 default", []).append(

@@ -61,9 +61,15 @@ def replayed(space: Space, records: Sequence[Record], device: Any, strategy: str
     search = Search(space, runner, Store(None),
                     Describer(device), strategy=strategy, seed=seed)
     outcome = search.run(Limits(trials))
-    times = {r.variant: r.time_us for r in records if r.is_ok}
+    times = current_times(space, records)
     assert outcome.decision is not None
     return min(times.values()) / times[outcome.decision.variant]
+
+
+def current_times(space: Space, records: Sequence[Record]) -> dict[str, float]:
+    """Return the measured times of the candidates that there are now."""
+    ids = {e.variant.id for e in space.entries}
+    return {r.variant: r.time_us for r in records if r.is_ok and r.variant in ids}
 
 
 def geomean(values: Sequence[float]) -> float:
@@ -77,11 +83,11 @@ def quality(tasks: Sequence[Task], by_problem: dict[str, list[Record]], device: 
     rows = []
     for task in tasks:
         records = by_problem.get(problem_key(task.problem), [])
-        times = {r.variant: r.time_us for r in records if r.is_ok}
         others = [r for key, group in by_problem.items() if key != problem_key(task.problem)
                   for r in group]
         fitted = CostModel(device, corrections(others, device))
         space = build_space(task.problem, device)
+        times = current_times(space, records)
         if not times or space.default.variant.id not in times:
             continue
         best = min(times.values())
