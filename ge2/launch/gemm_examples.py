@@ -15,17 +15,24 @@ if TYPE_CHECKING:
 M, N, K = 128, 256, 64
 
 
-def examples_for(kernel: KernelInfo) -> list[Problem]:
-    """Return problems over the kernel's dtypes, the four layouts, epilogues and alignments."""
+def examples_for(kernel: KernelInfo, k: int = K) -> list[Problem]:
+    """Return problems over the kernel's dtypes, the four layouts, epilogues and alignments.
+
+    Args:
+        k: inner extent.
+    """
+    shape = (M, N, k)
     found: list[Problem] = []
     for rule in kernel.dtypes:
         for dtypes in _concrete(rule):
-            found.append(gemm_problem(dtypes))
+            found.append(gemm_problem(dtypes, shape=shape))
         a, b, y = _concrete(rule)[0]
         for trans_a, trans_b in ((False, True), (True, False), (True, True)):
-            found.append(gemm_problem((a, b, y), trans=(trans_a, trans_b), fused=True))
-        found.append(gemm_problem((a, b, y), align=DTYPES[a].itemsize, fused=True))
-        found.append(gemm_problem((a, b, y), shape=(M, N - 1, K - 1)))
+            found.append(gemm_problem((a, b, y), shape=shape, trans=(trans_a, trans_b),
+                                      fused=True))
+        found.append(gemm_problem((a, b, y), shape=shape, align=DTYPES[a].itemsize,
+                                  fused=True))
+        found.append(gemm_problem((a, b, y), shape=(M, N - 1, k - 1)))
     return found
 
 

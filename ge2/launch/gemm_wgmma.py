@@ -11,7 +11,7 @@ from ..contract import DTYPES
 from ..errors import Unsupported
 from ..problem import Problem
 from .gemm_call import GemmCall, Operand, gemm_call
-from .gemm_examples import examples_for
+from .gemm_examples import K, examples_for
 from .gemm_source import ALIGNMENT_SLACK, Classes, cpp, source_of
 from .record import LaunchRecord, TensorMapSpec
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SHARED_BYTES = 232448  # the largest dynamic shared memory of a block on sm_90
 MAX_STAGES = 8
+LONG_K = 1024  # enough k for an example's tile to be split
 ROW_BYTES = 128  # of k in a tile, and of columns in a store box
 BOX_ROWS = 16  # of a store box
 BOX_BYTES = BOX_ROWS * ROW_BYTES
@@ -48,7 +49,8 @@ class WgmmaRule:
 
     def examples(self, variant: Variant) -> list[Problem]:
         """Return problems for compile tests; see LaunchRule."""
-        return [p for p in examples_for(variant.kernel)
+        k = LONG_K if variant.param_map.get("TAIL") == "split" else K
+        return [p for p in examples_for(variant.kernel, k)
                 if not wgmma_refusal(variant, gemm_call(p))]
 
 

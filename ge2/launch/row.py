@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from ..evidence.device import DeviceProfile
 
 _MODES = {1: "ge2::kUnit", 0: "ge2::kBroadcast"}
+SMEM_OF_SM_90 = 232448  # the largest dynamic shared memory of a block
 ALIGN_SLACK = 1024  # shared_memory() rounds its base up
 
 
@@ -297,7 +298,9 @@ class PipeRule:
         """See LaunchRule."""
         accesses = variant.param("THREADS") * variant.param("VECTORS")
         rows = example_rows(8 * accesses + 16, rows=2)
-        return [rows[0], *rows[1:3], *rows[7:]]
+        params = [variant.param(name) for name in ("THREADS", "VECTORS", "STAGES")]
+        return [problem for problem in (rows[0], *rows[1:3], *rows[7:])
+                if pipe_bytes(row_op_of(problem), *params) <= SMEM_OF_SM_90]
 
 
 @dataclass(frozen=True, slots=True)
