@@ -101,7 +101,10 @@ class ReduceRule:
         return max(1, min(wanted, layout.n // 4096, 1024))
 
     def examples(self, variant: Variant) -> list[Problem]:
-        """See LaunchRule."""
+        """See LaunchRule; none for a scope that the realization does not reduce over."""
+        header = header_of(variant)
+        if header is None or variant.param("SCOPE") not in header.scopes:
+            return []
         return [reduce_problem(name, 5, n) for name, n in
                 (("sum", 1000), ("variance", 4096), ("logsumexp", 20000), ("argmax", 777))]
 
