@@ -16,6 +16,7 @@ from .gemm_examples import examples_for
 from .gemm_skinny import DirectRule, RingRule, SkinnyRule
 from .gemm_source import ALIGNMENT_SLACK, Classes, cpp, source_of
 from .gemm_wgmma import WgmmaRule
+from .gemm_wgmma_any import WgmmaAnyRule
 from .gemm_wgmma_f32 import WgmmaF32Rule
 from .record import LaunchRecord
 from .rule import LaunchRule
@@ -179,6 +180,7 @@ RULES: Mapping[str, LaunchRule] = {
     "gemm.f32_async": PlainRule(_async_shape, _async_classes, async_refusal),
     "gemm.tensor_core": PlainRule(_tensor_core_shape, _tensor_core_classes),
     "gemm.wgmma": WgmmaRule(),
+    "gemm.wgmma_any": WgmmaAnyRule(),
     "gemm.wgmma_f32": WgmmaF32Rule(),
     "gemm.skinny": SkinnyRule(),
     "gemm.skinny_mma": DirectRule(),

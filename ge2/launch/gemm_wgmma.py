@@ -81,7 +81,7 @@ def product_launch(call: GemmCall, variant: Variant, device: DeviceProfile,
     args, relocs = call.pack_tensor_maps([operand for _, operand in sources], tail[:2])
     pdl = variant.param_map.get("PDL") == 1
     paired = tuple(name for name, x in call.extras
-                   if x.column == 1 and x.vector(False, (2,)) == 2)
+                   if x.column == 1 and x.vector(False, (2,)) == 2 and call.n % 2 == 0)
     split = tail.splits > 1
     if split:
         workspace = tail.parts * bm * bn * 4

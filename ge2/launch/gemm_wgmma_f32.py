@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from ..errors import Unsupported
 from ..problem import Problem
-from .gemm_call import OPERAND_DTYPE, GemmCall, Operand, gemm_call
+from .gemm_call import GemmCall, Operand, gemm_call
 from .gemm_examples import examples_for
-from .gemm_source import ALIGNMENT_SLACK, cpp
+from .gemm_planes import SIDE, PreparedMatrix, aligned, matrices
 from .gemm_wgmma import (
     MAP_BYTES,
     epilogue_refusal,
@@ -19,26 +19,13 @@ from .gemm_wgmma import (
     product_launch,
     tile_of,
 )
-from .record import (
-    WORKSPACE,
-    ArgsBuilder,
-    KernelSource,
-    LaunchRecord,
-    Reloc,
-    TensorMapSpec,
-    args_checks,
-    args_dtype,
-)
+from .record import WORKSPACE, LaunchRecord, TensorMapSpec
 
 if TYPE_CHECKING:
     from ..compiler.kernels.metadata import Variant
     from ..evidence.device import DeviceProfile
 
-SIDE = 64  # rows and depth of the tiles that operands are prepared in
 PLANES = 3
-_PREPARE = args_dtype(("source", OPERAND_DTYPE), ("planes", "u8"), ("flags", "u8"),
-                      ("extent", "i8"), ("k", "i8"), ("pitch", "i8"))
-_PREPARE_SMEM = SIDE * (SIDE + 1) * 4 + 256 + ALIGNMENT_SLACK
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,85 +65,14 @@ def wgmma_f32_refusal(problem: Problem, variant: Variant) -> str:
         (reason for y in (call.y, *call.more) if (reason := operand_refusal("Y", y))), "")
 
 
-@dataclass(frozen=True, slots=True)
-class _Matrix:
-    """An operand and where its planes go.
-
-    Attributes:
-        operand, extent, k: as in the call, indexed (extent, k).
-        planes, batches: how many of them.
-        begin: byte offset of the first plane.
-        flags: byte offset of the flags; one for each tile of SIDE by SIDE.
-    """
-
-    operand: Operand
-    extent: int
-    k: int
-    planes: int
-    batches: int
-    begin: int
-    flags: int
-
-    @property
-    def itemsize(self) -> int:
-        return 4 if self.planes == 1 else 2
-
-    @property
-    def pitch(self) -> int:
-        return -(-self.k // 8) * 8
-
-    @property
-    def nbytes(self) -> int:
-        return self.extent * self.pitch * self.planes * self.batches * self.itemsize
-
-    @property
-    def tiles(self) -> tuple[int, int]:
-        return -(-self.k // SIDE), -(-self.extent // SIDE)
-
-    def launch(self, variant: Variant, workspace: int) -> LaunchRecord:
-        """Return the launch that fills the planes."""
-        x = self.operand
-        k_major = x.column == 1 or x.row != 1
-        args, relocs = ArgsBuilder(
-            _PREPARE, {"source": (0, x.row, x.column, x.batch), "extent": self.extent,
-                       "k": self.k, "pitch": self.pitch},
-            {"planes": (WORKSPACE, self.begin), "flags": (WORKSPACE, self.flags)}).pack()
-        context = {"ARGS_CHECKS": args_checks(_PREPARE), "K_MAJOR": cpp(k_major),
-                   "MODE": variant.param("MODE"), "PREPARE": True,
-                   "VEC": x.vector(False, (4,)) if x.column == 1 else 1}
-        kernel = variant.kernel
-        return LaunchRecord(
-            kernel=KernelSource(kernel.template, tuple(sorted(context.items())), kernel.entries[1]),
-            grid=(*self.tiles, self.batches), block=(256, 1, 1), args=args,
-            relocs=(Reloc(0, x.slot), *relocs), smem=_PREPARE_SMEM, workspace=workspace)
-
-    def map(self, offset: int, tile: int) -> TensorMapSpec:
-        """Return the map that the product reads the planes through."""
-        dtype = "tf32" if self.planes == 1 else "bf16"
-        strides = (self.pitch * self.itemsize, self.extent * self.pitch * self.itemsize)
-        return TensorMapSpec(offset, WORKSPACE, self.begin, dtype,
-                             (self.k, self.extent, self.planes * self.batches), strides,
-                             (128 // self.itemsize, tile, 1), 128)
-
-
-def _matrices(call: GemmCall) -> tuple[tuple[Operand, int, int], ...]:
-    """Return (operand, rows, matrices) of A and B."""
-    return tuple((x, extent, call.batch[2] if x.batch[2] else 1)
-                 for x, extent in ((call.a, call.m), (call.b, call.n)))
-
-
-def _aligned(end: int) -> int:
-    return -(-end // 256) * 256
-
-
 def _split_launches(call: GemmCall, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
     depth = -(-call.k // SIDE)
-    counts = [-(-extent // SIDE) * depth for _, extent, _ in _matrices(call)]
+    counts = [-(-extent // SIDE) * depth for _, extent, _ in matrices(call)]
     flags, end = 0, 4 * sum(count * batches for count, (_, _, batches)
-                            in zip(counts, _matrices(call), strict=True))
+                            in zip(counts, matrices(call), strict=True))
     found = []
-    for count, (x, extent, batches) in zip(counts, _matrices(call), strict=True):
-        matrix = _Matrix(x, extent, call.k, PLANES, batches, _aligned(end), flags)
+    for count, (x, extent, batches) in zip(counts, matrices(call), strict=True):
+        matrix = PreparedMatrix(x, extent, call.k, "bf16", PLANES, batches, aligned(end), flags)
         end = matrix.begin + matrix.nbytes
         flags += 4 * count * batches
         found.append(matrix)
@@ -172,17 +88,17 @@ def _split_launches(call: GemmCall, variant: Variant, device: DeviceProfile) -> 
 def _rounded_launches(call: GemmCall, variant: Variant, device: DeviceProfile
                       ) -> list[LaunchRecord]:
     """Tensor maps round while they load; only what they cannot read is copied before."""
-    launches: list[_Matrix] = []
+    launches: list[PreparedMatrix] = []
     maps: list[TensorMapSpec] = []
     end = 0
-    for (x, extent, batches), tile in zip(_matrices(call), tile_of(variant), strict=True):
+    for (x, extent, batches), tile in zip(matrices(call), tile_of(variant), strict=True):
         offset = len(maps) * MAP_BYTES
         if x.column == 1 and not operand_refusal("", x):
             made = operand_map(offset, x, extent, call.k, tile, call.batch[2])
             maps.append(made._replace(dtype="tf32"))
             continue
-        matrix = _Matrix(x, extent, call.k, 1, batches, end, 0)
-        end = _aligned(end + matrix.nbytes)
+        matrix = PreparedMatrix(x, extent, call.k, "tf32", 1, batches, end, 0)
+        end = aligned(end + matrix.nbytes)
         launches.append(matrix)
         maps.append(matrix.map(offset, tile))
     product = product_launch(call, variant, device, (*maps, *output_maps(2 * MAP_BYTES, call)),

@@ -72,6 +72,8 @@ def wgmma_time(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
         time += ceil(steps / splits) * step + MEET + splits * partial + (epilogue if not whole
                                                                          else 0.0)
     time = max(time, _bytes(facts) / GBPS / 1e3) + START
+    if variant.kernel.name.endswith("_any"):
+        time += 2 * PREPARE
     if params.get("MODE") == "x3":
         time += 2 * PREPARE + 2.5 * _bytes(facts) / GBPS / 1e3
     if params.get("PDL") == 1:

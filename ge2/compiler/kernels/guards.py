@@ -193,6 +193,14 @@ def gemm_wgmma(problem: Problem, variant: Variant, device: DeviceProfile) -> str
     return wgmma_refusal(variant, call) or tail_refusal(variant, call, device)
 
 
+def gemm_wgmma_any(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Where tensor maps do not reach an operand or the output."""
+    from ...launch.gemm_call import gemm_call
+    from ...launch.gemm_wgmma_any import wgmma_any_refusal
+
+    return wgmma_any_refusal(variant, gemm_call(problem))
+
+
 def gemm_wgmma_f32(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
     """Only where the problem asks for f32 products of this kind."""
     from ...launch.gemm_wgmma_f32 import wgmma_f32_refusal
@@ -219,6 +227,7 @@ CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "gemm_skinny_ring": gemm_skinny_ring,
     "gemm_tensor_core": gemm_tensor_core,
     "gemm_wgmma": gemm_wgmma,
+    "gemm_wgmma_any": gemm_wgmma_any,
     "gemm_wgmma_f32": gemm_wgmma_f32,
     "transpose_tiled": transpose_tiled,
 }

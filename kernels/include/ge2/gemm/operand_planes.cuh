@@ -1,5 +1,5 @@
-// f32 operands as tensor cores want them: along k, whole 16-byte rows, and as one f32 plane or as
-// three bf16 planes whose sum they are.
+// Operands as tensor cores want them: along k, in rows of whole 16 bytes; f32 ones also as three bf16
+// planes whose sum they are.
 #pragma once
 
 #include <ge2/gemm/operand.cuh>
@@ -44,56 +44,61 @@ public:
 
     explicit PlanesTile(unsigned char* shared) : shared_(shared) {}
 
-    template <typename T, bool K_MAJOR, int VEC, typename Args>
+    // Source elements of type S become planes of type T: one that is the same, or three.
+    template <typename S, typename T, bool K_MAJOR, int VEC, typename Args>
     void run(const Args& args) const {
         float x[PER_THREAD][4];
         if constexpr (K_MAJOR) {
-            load_rows<VEC>(args, x);
+            load_rows<S, VEC>(args, x);
         } else {
-            load_turned(args, x);
+            load_turned<S>(args, x);
         }
         bool finite = true;
 #pragma unroll
         for (int part = 0; part < PER_THREAD; ++part) {
-            finite = store<T>(args, x[part], row(part), depth()) && finite;
+            finite = store<S, T>(args, x[part], row(part), depth()) && finite;
         }
-        if constexpr (sizeof(T) == 2) publish(args, finite);
+        if constexpr (sizeof(S) > sizeof(T)) publish(args, finite);
     }
 
 private:
     static int row(int part) { return static_cast<int>(threadIdx.x) / 16 + part * 16; }
     static int depth() { return static_cast<int>(threadIdx.x) % 16 * 4; }
 
-    template <typename Args>
-    static const float* origin(const Args& args) {
-        return static_cast<const float*>(args.source.pointer) +
+    template <typename S, typename Args>
+    static const S* origin(const Args& args) {
+        return static_cast<const S*>(args.source.pointer) +
                blockIdx.z * args.source.batch[2];
     }
 
-    template <int VEC, typename Args>
+    template <typename S, int VEC, typename Args>
     static void load_rows(const Args& args, float (&x)[PER_THREAD][4]) {
-        const float* matrix = origin(args);
+        const S* matrix = origin<S>(args);
         const long long k = blockIdx.x * 64ll + depth();
 #pragma unroll
         for (int part = 0; part < PER_THREAD; ++part) {
             const long long i = blockIdx.y * 64ll + row(part);
-            const float* from = matrix + i * args.source.row + k * args.source.column;
+            const S* from = matrix + i * args.source.row + k * args.source.column;
             const bool inside = i < args.extent;
             if (VEC == 4 && inside && k + 4 <= args.k) {
-                const float4 v = __ldg(reinterpret_cast<const float4*>(from));
-                x[part][0] = v.x, x[part][1] = v.y, x[part][2] = v.z, x[part][3] = v.w;
+                const Vec<S, 4> v = *reinterpret_cast<const Vec<S, 4>*>(from);
+#pragma unroll
+                for (int e = 0; e < 4; ++e) x[part][e] = to_compute(v[e]);
                 continue;
             }
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
-                x[part][e] = inside && k + e < args.k ? __ldg(from + e * args.source.column) : 0.f;
+                x[part][e] = 0.f;
+                if (inside && k + e < args.k) {
+                    x[part][e] = to_compute(read_only(from + e * args.source.column));
+                }
             }
         }
     }
 
-    template <typename Args>
+    template <typename S, typename Args>
     void load_turned(const Args& args, float (&x)[PER_THREAD][4]) const {
-        const float* matrix = origin(args);
+        const S* matrix = origin<S>(args);
         float* tile = reinterpret_cast<float*>(shared_);
         const int i = threadIdx.x % SIDE;
         const long long row0 = blockIdx.y * 64ll + i;
@@ -103,7 +108,9 @@ private:
             const long long k = blockIdx.x * 64ll + step;
             const bool inside = row0 < args.extent && k < args.k;
             tile[step * PITCH + i] =
-                inside ? __ldg(matrix + row0 * args.source.row + k * args.source.column) : 0.f;
+                inside ? to_compute(read_only(matrix + row0 * args.source.row +
+                                              k * args.source.column))
+                       : 0.f;
         }
         __syncthreads();
 #pragma unroll
@@ -113,14 +120,17 @@ private:
         }
     }
 
-    template <typename T, typename Args>
+    template <typename S, typename T, typename Args>
     static bool store(const Args& args, const float (&x)[4], int row, int depth) {
         const long long i = blockIdx.y * 64ll + row, k = blockIdx.x * 64ll + depth;
         const bool inside = i < args.extent && k < args.pitch;
         const long long plane = args.extent * args.pitch;
-        if constexpr (sizeof(T) == 4) {
+        if constexpr (sizeof(S) == sizeof(T)) {
+            Vec<T, 4> v;
+#pragma unroll
+            for (int e = 0; e < 4; ++e) v[e] = from_compute<T>(x[e]);
             T* to = static_cast<T*>(args.planes) + blockIdx.z * plane + i * args.pitch + k;
-            if (inside) *reinterpret_cast<float4*>(to) = make_float4(x[0], x[1], x[2], x[3]);
+            if (inside) *reinterpret_cast<Vec<T, 4>*>(to) = v;
             return true;
         } else {
             Vec<T, 4> planes[3];

@@ -35,6 +35,7 @@ struct WgmmaWork {
 //   K_MAJOR_A, K_MAJOR_B, OUTPUTS, PDL
 //   PLANES, PROMOTE    1, 0; or operands that are sums of 3 planes each, of whose products the six
 //                      largest are added, and after how many steps of k sums leave the tensor cores
+//   DIRECT             outputs are written without tensor maps, where Args has y; one output
 //   SPLITS             whether the tiles behind the last whole wave may be split along k
 //   Args               map_a, map_b, map_y[OUTPUTS], m, n, k, batches, a_varies, b_varies, whole,
 //                      splits (tiles before the split ones, and the parts of each of those), and
@@ -299,6 +300,31 @@ struct WgmmaGemm {
         }
     }
 
+    // Writes a box out element by element, for rows that are not whole 16 bytes.
+    static void write_box(const Args& args, unsigned box, const WgmmaWork& at, int lane) {
+        using Output = typename Plan::Output;
+        const GemmOperand& y = args.y;
+        Output* matrix = static_cast<Output*>(const_cast<void*>(y.pointer)) +
+                         static_cast<long long>(at.batch) * y.batch[2];
+        const Output* staged = reinterpret_cast<const Output*>(
+            shared_memory() + (box - ptx::smem_address(shared_memory())));
+#pragma unroll 2
+        for (int row = 0; row < 16; ++row) {
+            if (at.row + row >= args.m) break;
+#pragma unroll
+            for (int i = 0; i < Box::COLUMNS / 32; ++i) {
+                const int column = lane + i * 32;
+                const int chunk = (column * static_cast<int>(sizeof(Output)) / 16) ^ (row & 7);
+                const int inside = column % (16 / sizeof(Output));
+                const Output value =
+                    staged[row * Box::COLUMNS + chunk * (16 / sizeof(Output)) + inside];
+                if (at.column + column < args.n) {
+                    matrix[(at.row + row) * y.row + (at.column + column) * y.column] = value;
+                }
+            }
+        }
+    }
+
     // Writes a warp's 16 rows of one step: a box at a time through a store buffer, which the copy
     // engine empties while the next is filled. The engine also clips what lies outside of Y.
     template <int OUTPUT>
@@ -307,8 +333,10 @@ struct WgmmaGemm {
                           int lane) {
         const unsigned target = buffers + buffer * Box::BYTES;
         buffer = buffer + 1 == Plan::STORES ? 0 : buffer + 1;
-        if (lane == 0) ptx::bulk_wait_read<Plan::STORES - 1>();
-        __syncwarp();
+        if constexpr (!Plan::DIRECT) {
+            if (lane == 0) ptx::bulk_wait_read<Plan::STORES - 1>();
+            __syncwarp();
+        }
         const int last_row = static_cast<int>(args.m) - 1;
         const int row = ptx::opaque(at.row) + lane / 4;
         const int column = ptx::opaque(at.column) + lane % 4 * 2;
@@ -317,6 +345,12 @@ struct WgmmaGemm {
             return epilogue.template at<OUTPUT>(d[0], d[1], lesser(row + lower * 8, last_row),
                                                 column + group * 8);
         });
+        if constexpr (Plan::DIRECT) {
+            __syncwarp();
+            write_box(args, target, at, lane);
+            __syncwarp();
+            return;
+        }
         ptx::fence_proxy_async_shared();
         __syncwarp();
         if (lane == 0) {
@@ -391,7 +425,9 @@ struct WgmmaGemm {
                 store(sums[i], epilogue, args, buffers, buffer, at, lane);
             }
         }
-        if (lane == 0) ptx::bulk_wait_read<0>();  // they are complete when the grid is
+        if (!Plan::DIRECT && lane == 0) {
+            ptx::bulk_wait_read<0>();  // they are complete when the grid is
+        }
     }
 
     static void run(const Args& args) {
@@ -408,7 +444,7 @@ struct WgmmaGemm {
             ptx::fence_mbarrier_init();
             ptx::tma_prefetch(&args.map_a);
             ptx::tma_prefetch(&args.map_b);
-            ptx::tma_prefetch(&args.map_y[0]);
+            if constexpr (!Plan::DIRECT) ptx::tma_prefetch(&args.map_y[0]);
         }
         __syncthreads();
         if constexpr (Plan::PDL) ptx::griddep_wait();
