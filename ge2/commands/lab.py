@@ -10,7 +10,7 @@ import click
 
 from ..errors import Invalid, near_matches
 from .lab_catalog import list_, show, verify
-from .lab_evidence import bench, evaluate
+from .lab_evidence import bench, evaluate, report_
 from .output import Report, report_options
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def lab() -> None:
     """Look at execution primitives, measure them, and see how an operator becomes a kernel."""
 
 
-for _command in (list_, show, verify, bench, evaluate):
+for _command in (list_, show, verify, bench, evaluate, report_):
     lab.add_command(_command)
 
 

@@ -75,6 +75,35 @@ def evaluate(device_name: str, files: tuple[Path, ...], json_target: str | None,
     report.finish()
 
 
+@click.command("report")
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
+              default=Path("report.html"), show_default=True)
+@click.option("--device", "device_name", default="h200", show_default=True,
+              help="A GPU's name or part of it, or an architecture such as sm_80.")
+@click.option("--evidence", "files", multiple=True, type=click.Path(path_type=Path, exists=True),
+              help="Evidence files to show instead of this user's and the shipped ones.")
+@report_options
+def report_(output: Path, device_name: str, files: tuple[Path, ...], json_target: str | None,
+            quiet: bool, verbose: bool) -> None:
+    """Write one HTML page: what each realization costs, where the winner changes, and why."""
+    from ..errors import Invalid
+    from ..evidence import profiles
+    from ..evidence.keys import device_key
+    from ..lab.report import page
+    from .lab import find_device
+
+    report = Report(json_target, quiet=quiet, verbose=verbose)
+    device = profiles.measured(find_device(device_name))
+    text = page(device, load(files), profiles.load(device_key(device)))
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Invalid(f"{output} cannot be written", found=error.strerror) from error
+    report.data = {"file": str(output), "bytes": len(text)}
+    report.message(f"wrote {output}")
+    report.finish()
+
+
 def load(files: tuple[Path, ...]) -> list[Any]:
     """Return the lab's records from files, else this user's and the shipped ones.
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ... import paths
 from ...errors import KernelSpecError, near_matches
-from .metadata import arch_matches
+from .metadata import Params, ParamValue, arch_matches
 
 if TYPE_CHECKING:
     from ...evidence.device import DeviceProfile
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .metadata import Variant
 
 PARAM = "REALIZATION"
+SCOPE = "SCOPE"
 _BLOCK = re.compile(r"\A/\*-{3}\s*toml[^\n]*\n(.*?)\n\s*-{3}\*/", re.DOTALL)
 _PATTERN = re.compile(r"prim/(\w+)/\*")
 _KEYS = ("primitive", "summary", "numerics", "arch", "scopes", "extra_threads")
@@ -100,6 +102,21 @@ def _read(path: Path, primitive: str) -> Header:
                   int(raw.get("extra_threads", 0)))
 
 
+def impossible(raw: Mapping[str, object], params: Mapping[str, tuple[ParamValue, ...]]
+               ) -> list[Params]:
+    """Return the combinations of realization and scope that no header is made for.
+
+    Args:
+        raw: the params of a template as written. params: their choices.
+    """
+    match = _PATTERN.fullmatch(str(raw.get(PARAM, "")))
+    if match is None or SCOPE not in params:
+        return []
+    found = realizations(match[1])
+    return [((PARAM, name), (SCOPE, scope)) for name in params[PARAM] for scope in params[SCOPE]
+            if scope not in found[str(name)].scopes]
+
+
 def header_of(variant: Variant) -> Header | None:
     """Return the realization that a variant is built from; None for kernels without such a param.
 
@@ -123,7 +140,7 @@ def refuse_realization(problem: Problem, variant: Variant, device: DeviceProfile
     assert header is not None, variant.id
     if header.archs and not any(arch_matches(a, device.arch) for a in header.archs):
         return f"{header.name} needs {' or '.join(header.archs)}"
-    scope = variant.param_map.get("SCOPE")
+    scope = variant.param_map.get(SCOPE)
     if scope is not None and scope not in header.scopes:
         return f"{header.name} does not reduce over a {scope}"
     return ""

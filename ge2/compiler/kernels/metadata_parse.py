@@ -146,7 +146,8 @@ def build(raw: Mapping[str, Any], template: str, where: Where) -> KernelInfo:
         guards=_guards(common, where),
         arch_guards=tuple((arch, _guards({**common, **own}, where))
                           for arch, own in per_arch.items()),
-        exclude=_exclude(raw.get("exclude", []), dict(params), where),
+        exclude=(*_exclude(raw.get("exclude", []), dict(params), where),
+                 *headers.impossible(raw.get("params", {}), dict(params))),
     )
     _check_variants(info, where)
     return info

@@ -1,0 +1,252 @@
+"""One self-contained page of what realizations cost on a device, from evidence."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from ..compiler.kernels.work import bytes_of
+from ..evidence.device import DeviceProfile
+from ..evidence.keys import device_key, problem_key
+from ..evidence.record import Record
+from ..problem import Problem
+from . import costs, primitives, sweep
+from .bench import newest
+from .evaluate import evaluate
+from .primitives import Realization
+from .report_device import device_section
+from .report_style import STYLE
+from .svg import Axis, Series, chart
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A problem of the sweep with the records of its realizations."""
+
+    problem: Problem
+    records: tuple[tuple[Realization, Record], ...]
+
+    @property
+    def best(self) -> tuple[Realization, Record]:
+        """The fastest."""
+        return min(self.records, key=lambda pair: pair[1].time_us)
+
+
+def page(device: DeviceProfile, records: Iterable[Record],
+         profile: Mapping[str, Any] | None) -> str:
+    """Return the HTML.
+
+    Args:
+        device: whose evidence is shown, with its rates.
+        records: evidence; those of other devices are left out.
+        profile: the document of `ge2 probe`, None where there is none.
+    """
+    every = list(records)
+    known = newest(every, device_key(device))
+    families = {name: _family_data(name, known, device) for name in primitives.FAMILIES}
+    parts = [_head(device, known, profile)]
+    for name, measured in families.items():
+        parts.append(_family(name, measured, device))
+    if any(families.values()):
+        parts += [_roofline(families, device), _model(device, every)]
+    if profile is not None:
+        parts.append(device_section(profile))
+    body = "\n".join(filter(None, parts))
+    return (f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+            f'<meta name="viewport" content="width=device-width, initial-scale=1">'
+            f"<title>ge2 lab: {escape(device.name)}</title><style>{STYLE}</style></head>"
+            f"<body><main>{body}</main></body></html>\n")
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return an HTML table that scrolls sideways on small screens."""
+    head = "".join(f"<th>{escape(h)}</th>" for h in header)
+    lines = "".join("<tr>" + "".join(f"<td>{escape(str(c))}</td>" for c in row) + "</tr>"
+                    for row in rows)
+    return (f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody>'
+            "</table></div>")
+
+
+def figure(caption: str, drawing: str) -> str:
+    """Return a captioned chart; "" for an empty one."""
+    if not drawing:
+        return ""
+    return f"<figure><figcaption>{escape(caption)}</figcaption>{drawing}</figure>"
+
+
+def _family_data(name: str, known: Mapping[tuple[str, str], Record], device: DeviceProfile
+                 ) -> list[Measured]:
+    found = primitives.realizations(name, device.arch)
+    result = []
+    for problem in sweep.SWEEP[name]():
+        key = problem_key(problem)
+        pairs = tuple((one, known[key, one.variant.id]) for one in found
+                      if (key, one.variant.id) in known)
+        if pairs:
+            result.append(Measured(problem, pairs))
+    return result
+
+
+def _head(device: DeviceProfile, known: Mapping[tuple[str, str], Record],
+          profile: Mapping[str, Any] | None) -> str:
+    facts = [f"{device.arch}, {device.sm_count} multiprocessors"]
+    if known:
+        last = max(known.values(), key=lambda r: r.date)
+        day = time.strftime("%Y-%m-%d", time.gmtime(last.date))
+        versions = ", ".join(filter(None, (f"driver {last.driver}" if last.driver else "",
+                                           f"NVRTC {last.nvrtc}" if last.nvrtc else "")))
+        facts.append(f"{len(known)} measurements, the last of {day}"
+                     + (f" ({versions})" if versions else ""))
+    else:
+        facts.append("no measurements yet: ge2 lab bench makes some")
+    if profile is None:
+        facts.append("no device profile yet: ge2 probe makes one")
+    items = "".join(f"<li>{escape(f)}</li>" for f in facts)
+    links = "".join(f'<a href="#{f}">{f}</a>' for f in primitives.FAMILIES)
+    return (f"<h1>Execution primitives on {escape(device.name)}</h1><ul>{items}</ul>"
+            f"<nav>{links}</nav>")
+
+
+def _family(name: str, measured: Sequence[Measured], device: DeviceProfile) -> str:
+    family = primitives.FAMILIES[name]
+    title = f'<h2 id="{name}">{name.capitalize()}</h2>'
+    about = "".join(f"<dt>{escape(p.name.replace('_', ' '))}</dt><dd>{escape(p.definition)}</dd>"
+                    for p in primitives.of_family(name))
+    parts = [title, f"<details><summary>Primitives and contract</summary><dl>{about}"
+             f"<dt>contract</dt><dd>{escape(family.signature)}</dd></dl></details>"]
+    if not measured:
+        return "".join(parts) + "<p>Not measured on this device.</p>"
+    charts = []
+    for condition in dict.fromkeys(sweep.condition(m.problem) for m in measured):
+        group = [m for m in measured if sweep.condition(m.problem) == condition]
+        charts += _condition_charts(name, condition, group)
+    parts.append(f'<div class="charts">{"".join(charts)}</div>')
+    parts += ["<h3>Where the winner changes</h3>", _winners(measured, device)]
+    if name == "rematerialization":
+        parts += ["<h3>Memory against time</h3>", _memory(measured, device)]
+    parts += ["<h3>Errors and resources</h3>", _resources(measured)]
+    return "".join(parts)
+
+
+def _condition_charts(family: str, condition: str, group: Sequence[Measured]) -> list[str]:
+    label = "outputs" if family == "staging" else "row length"
+    ordered = sorted(group, key=lambda m: sweep.extent(m.problem))
+    times, shares = [], []
+    for one in {r.name: r for m in ordered for r, _ in m.records}.values():
+        points = [(float(sweep.extent(m.problem)), record) for m in ordered
+                  for other, record in m.records if other.name == one.name]
+        times.append(Series(one.name, tuple((x, r.time_us) for x, r in points)))
+        shares.append(Series(one.name, tuple((x, 100 * r.roofline) for x, r in points)))
+    prefix = f"{condition}: " if condition else ""
+    return [figure(f"{prefix}time, us", chart(times, Axis(label, 2), Axis("us", 10))),
+            figure(f"{prefix}share of the roofline, %",
+                   chart(shares, Axis(label, 2), Axis("%", 0, 0.0)))]
+
+
+def _winners(measured: Sequence[Measured], device: DeviceProfile) -> str:
+    rows = []
+    for m in measured:
+        best, record = m.best
+        others = sorted((r for r in m.records if r[0].name != best.name),
+                        key=lambda pair: pair[1].time_us)
+        second = (f"{others[0][0].name}, {100 * (others[0][1].time_us / record.time_us - 1):.1f} %"
+                  " slower") if others else ""
+        rows.append((sweep.label(m.problem), best.name, f"{record.time_us:.2f}",
+                     f"{100 * record.roofline:.0f} %", second,
+                     _why(m, best, record, others[-1] if others else None, device)))
+    return table(("problem", "fastest", "us", "roofline", "next", "against the slowest"), rows)
+
+
+def _why(m: Measured, best: Realization, record: Record,
+         slowest: tuple[Realization, Record] | None, device: DeviceProfile) -> str:
+    """Return what the records say of the difference to the slowest realization."""
+    if slowest is None:
+        return ""
+    other, bad = slowest
+    reasons = [f"{other.name} takes {bad.time_us / record.time_us:.2f} x"]
+    mine, theirs = (costs.axes(m.problem, one, device) for one in (best, other))
+    if theirs.launches != mine.launches:
+        reasons.append(f"launches {theirs.launches} against {mine.launches}")
+    if theirs.nbytes > 1.05 * mine.nbytes:
+        reasons.append(f"bytes {theirs.nbytes / mine.nbytes:.1f} x")
+    if abs(bad.occupancy - record.occupancy) > 0.1:
+        reasons.append(f"occupancy {100 * bad.occupancy:.0f} % against "
+                       f"{100 * record.occupancy:.0f} %")
+    if mine.blocks > 1.5 * theirs.blocks and theirs.blocks < 2 * device.sm_count:
+        reasons.append(f"{theirs.blocks} blocks for {device.sm_count} multiprocessors")
+    if bad.spills or record.spills:
+        reasons.append(f"spills {bad.spills} against {record.spills} bytes")
+    waits = costs.synchronisations(other), costs.synchronisations(best)
+    if waits[0] != waits[1]:
+        reasons.append(f"{waits[0]} against {waits[1]}")
+    return "; ".join(reasons)
+
+
+def _memory(measured: Sequence[Measured], device: DeviceProfile) -> str:
+    rows, series = [], {}
+    largest = max(measured, key=lambda m: bytes_of(m.problem))
+    for m in measured:
+        for one, record in m.records:
+            kept = costs.kept_bytes(m.problem, one, device)
+            rows.append((sweep.label(m.problem), one.name, f"{kept / 2**20:.2f}",
+                         f"{record.time_us:.1f}"))
+            if m is largest:
+                series[one.name] = (kept / 2**20, record.time_us)
+    drawing = chart([Series(name, (point,)) for name, point in series.items()],
+                    Axis("kept, MiB"), Axis("us", 0, 0.0))
+    return (f'<div class="charts">{figure(sweep.label(largest.problem), drawing)}</div>'
+            + table(("problem", "kept", "MiB kept", "us"), rows))
+
+
+def _resources(measured: Sequence[Measured]) -> str:
+    worst: dict[str, list[Record]] = {}
+    for m in measured:
+        for one, record in m.records:
+            worst.setdefault(one.name, []).append(record)
+    rows = []
+    for name, records in worst.items():
+        errors = [r.ulp for r in records]
+        rows.append((name, f"{max(errors):.1f}", f"{max(r.max_abs for r in records):.2g}",
+                     max(r.registers for r in records), max(r.smem for r in records),
+                     max(r.spills for r in records),
+                     f"{100 * max(r.occupancy for r in records):.0f} %",
+                     f"{100 * max(r.spread for r in records):.1f} %"))
+    return table(("realization", "ulp", "max error", "registers", "shared bytes", "spills",
+                  "occupancy", "largest spread"), rows)
+
+
+def _roofline(families: Mapping[str, Sequence[Measured]], device: DeviceProfile) -> str:
+    series = []
+    for name, measured in families.items():
+        points = []
+        for m in measured:
+            for one, record in m.records:
+                axes = costs.axes(m.problem, one, device)
+                flops = axes.flops * axes.blocks
+                points.append((flops / axes.nbytes, flops / record.time_us / 1e6))
+        series.append(Series(name, tuple(sorted(points))))
+    spots = [p for s in series for p in s.points]
+    low, high = min(p[0] for p in spots) / 2, max(p[0] for p in spots) * 2
+    ridge = device.fp32_tflops * 1e3 / device.copy_gbps
+    corners = sorted({low, min(max(ridge, low), high), high})
+    roof = Series("roof", tuple((x, min(x * device.copy_gbps / 1e3, device.fp32_tflops))
+                                for x in corners))
+    dots = chart([*series, roof], Axis("operations per byte", 10), Axis("T operations/s", 10),
+                 lines=False)
+    return (f'<h2 id="roofline">Roofline</h2><p>Operations are estimates per element; the roof is '
+            f"{device.copy_gbps:.0f} GB/s and {device.fp32_tflops:.1f} TFLOP/s.</p>"
+            f'<div class="charts">{figure("all measurements", dots)}</div>')
+
+
+def _model(device: DeviceProfile, records: Sequence[Record]) -> str:
+    rows = []
+    for score in evaluate(device, records):
+        found = score.as_dict()
+        rows.append((score.family, found["problems"], *(f"{100 * float(found[k]):.1f} %" for k in (
+            "loss_median", "loss_p90", "error_median", "error_p90"))))
+    return ('<h2 id="model">Cost model on problems that it was not fitted on</h2>' + table(
+        ("family", "problems", "loss of its pick, median", "90th percentile",
+         "error of times, median", "90th percentile"), rows))
