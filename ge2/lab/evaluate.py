@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from zlib import crc32
 
 from ..errors import Ge2Error
 from ..evidence.costmodel import CostModel, fit, raw_time
@@ -65,14 +65,25 @@ def _family(device: DeviceProfile, known: Mapping[tuple[str, str], Record], fami
     found = primitives.realizations(family, device.arch)
     problems = [p for p in sweep.SWEEP[family]()
                 if any((problem_key(p), one.variant.id) in known for one in found)]
-    score = Score(family)
+    score, parts = Score(family), _parts(problems)
     for fold in range(FOLDS):
-        inside = [p for p in problems if crc32(problem_key(p).encode()) % FOLDS != fold]
-        outside = [p for p in problems if p not in inside]
+        inside = [p for p, part in parts if part != fold]
+        outside = [p for p, part in parts if part == fold]
         model = CostModel(device, fit(_pairs(device, known, inside, found)))
         for problem in outside:
             _judge(score, model, known, problem, found)
     return score
+
+
+def _parts(problems: Sequence[Problem]) -> list[tuple[Problem, int]]:
+    """Deal the sizes of each condition into folds, so that none is left without a neighbour."""
+    seen: Counter[str] = Counter()
+    dealt = []
+    for problem in problems:
+        condition = sweep.condition(problem)
+        dealt.append((problem, seen[condition] % FOLDS))
+        seen[condition] += 1
+    return dealt
 
 
 def _pairs(device: DeviceProfile, known: Mapping[tuple[str, str], Record],

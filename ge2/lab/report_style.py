@@ -2,11 +2,11 @@
 
 STYLE = """
 :root { --paper: #fff; --ink: #1b1f24; --faint: #59636e; --rule: #d9dee3; --card: #f6f8fa;
-  --c0: #0b62c4; --c1: #c2410c; --c2: #15803d; --c3: #a21caf; --c4: #b45309; --c5: #0e7490;
+  --c0: #0b62c4; --c1: #c2410c; --c2: #15803d; --c3: #a21caf; --c4: #7a6a00; --c5: #0e7490;
   --c6: #be123c; --c7: #4d5966; }
 @media (prefers-color-scheme: dark) {
   :root { --paper: #0f1318; --ink: #e6eaee; --faint: #9aa5b1; --rule: #2b333c; --card: #171d24;
-    --c0: #6cb2ff; --c1: #ff9a5c; --c2: #5fd38a; --c3: #e58bf2; --c4: #f0c04a; --c5: #5fd0e0;
+    --c0: #6cb2ff; --c1: #ff9a5c; --c2: #5fd38a; --c3: #e58bf2; --c4: #e6e05a; --c5: #5fd0e0;
     --c6: #ff7d95; --c7: #aab4bf; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink);

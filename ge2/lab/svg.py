@@ -78,8 +78,8 @@ class _Scale:
         """Return at most six round values."""
         if self.base:
             first, last = math.ceil(self.low - 1e-9), math.floor(self.high + 1e-9)
-            step = max(1, -(-(last - first + 1) // 6))
-            return [float(self.base) ** e for e in range(first, last + 1, step)]
+            every = max(1, -(-(last - first + 1) // 6))
+            return [float(self.base) ** e for e in range(first, last + 1, every)]
         span = self.high - self.low
         step = 10.0 ** math.floor(math.log10(span / 4))
         step *= next(f for f in (1, 2, 5, 10) if span / (step * f) <= 5)
