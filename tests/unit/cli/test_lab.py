@@ -1,0 +1,50 @@
+"""ge2 lab gen: any device, no GPU, decisions and source."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from ge2.commands.lab import find_device, lab
+from ge2.errors import Invalid
+
+
+def gen(*args: str) -> str:
+    done = CliRunner().invoke(lab, ["gen", *args], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_decisions_and_source() -> None:
+    text = gen("SOFTMAX", "--shape", "4096x65536", "--dtype", "bf16", "--device", "h200")
+    assert "SOFTMAX on bf16[4096, 65536] for NVIDIA H200 (sm_90a)" in text
+    assert "mergeable    yes" in text and "realization = row_" in text
+    assert "not row_warp: row_resident: the row needs" in text
+    assert '__global__' in text and "#include <ge2/" in text
+
+
+def test_another_device_decides_otherwise() -> None:
+    args = ("SOFTMAX", "--shape", "64x1048576", "--no-source", "--json", "-")
+    new, old = (json.loads(gen(*args, "--device", name).partition("\n{")[2].join(("{", "")))
+                for name in ("h200", "sm_80"))
+    assert new["steps"][0]["variant"] != old["steps"][0]["variant"]
+    reasons = {a["name"]: a["reason"] for a in old["steps"][0]["decisions"][0]["alternatives"]}
+    assert "sm_90" in reasons["row_pipe"]
+
+
+def test_other_operators_and_inputs() -> None:
+    text = gen("LAYER_NORM", "--shape", "64x512", "--dtype", "f16", "--no-source")
+    assert "f16[64, 512], f16[512]" in text
+    assert "ELEMENTWISE" in gen("ADD", "--shape", "64x512,512", "--no-source")
+    assert "realization = gemm" in gen("MATMUL", "--shape", "64x32,32x128", "--no-source")
+
+
+def test_mistakes_are_named() -> None:
+    for args in (("SOFTMIN", "--shape", "4x4"), ("SOFTMAX", "--shape", "4by4"),
+                 ("SOFTMAX", "--shape", "4x4", "--device", "h2000")):
+        with pytest.raises(Invalid):
+            CliRunner().invoke(lab, ["gen", *args], catch_exceptions=False)
+    with pytest.raises(Invalid, match="several"):
+        find_device("NVIDIA")
