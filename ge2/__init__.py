@@ -18,6 +18,7 @@ _LAZY = {
     "Model": "ge2.model",
     "Ge2Error": "ge2.errors",
     "register": "ge2.compiler.kernels.registry",
+    "check_gradient": "ge2.compiler.opdefs.user_rows",
     "row_operator": "ge2.compiler.opdefs.user_rows",
     "last_error": "ge2.launch_table",
     "query_capability": "ge2.launch_table",

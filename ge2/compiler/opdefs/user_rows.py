@@ -25,6 +25,7 @@ from ..ir.nodes import TensorType
 from ..ir.row import RowOp, row_op
 from ..ir.row_check import check_row_op
 from ..ir.row_evaluate import evaluate_row
+from ..ir.row_gradient_check import check_gradient as check_row_gradient
 from .opdef import FLOATS, Array, Arrays, OpDef, Types
 from .shapes import axis_of, broadcasts_to, tensor
 
@@ -83,6 +84,27 @@ def row_operator(declaration: type) -> OpDef:
     properties.declare(name, definition.properties)
     OPS[name], USER_ROWS[name] = definition, build
     return definition
+
+
+def check_gradient(name: str, tolerance: float = 1e-6) -> float:
+    """Compare the gradient of a declared row operator with differences of its outputs.
+
+    Args:
+        name: of an operator declared with row_operator.
+        tolerance: largest accepted difference, relative to the largest derivative.
+
+    Returns:
+        The largest relative difference found.
+
+    Raises:
+        Invalid: no such declaration, it has no gradient, or the two differ.
+    """
+    build = USER_ROWS.get(name.upper())
+    if build is None:
+        raise Invalid("no declared row operator has this name", found=repr(name),
+                      wanted=", ".join(USER_ROWS) or "one declared with ge2.row_operator",
+                      hint=near_matches(name.upper(), USER_ROWS))
+    return check_row_gradient(build("f32"), tolerance)
 
 
 def _infer(name: str, op: RowOp) -> Callable[[Types, dict[str, Any]], list[TensorType]]:
