@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .record import SEMAPHORES, WORKSPACE, LaunchRecord, TensorMapSpec
+from .record import SEMAPHORES, WORKSPACE, LaunchRecord, Reloc, TensorMapSpec
 
 EncodeMap = Callable[[TensorMapSpec, int], bytes]
 Get = Callable[[tuple[int, ...]], tuple[int, ...]]
@@ -77,6 +77,15 @@ class Args:
         if any(spec.slot == slot for spec in self._maps):
             return None
         return [(self._words, index, addend) for index, s, addend in self._holes if s == slot]
+
+    @property
+    def maps(self) -> tuple[TensorMapSpec, ...]:
+        """The tensor maps at the present size."""
+        return self._maps
+
+    def relocs(self) -> tuple[Reloc, ...]:
+        """Return the address holes at the present size."""
+        return tuple(Reloc(8 * index, slot, addend) for index, slot, addend in self._holes)
 
     def tobytes(self) -> bytes:
         """Return the struct's bytes as patched last."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .. import config
 from ..compiler.plan import Plan, Step, launch_offsets
 from ..compiler.sized_plan import SizedPlan
 from ..errors import Ge2Error
+from . import repro
 from .cuda_graph import KernelGraph
 from .device import Device, EmulatedUnit, Unit
 from .lease import Lease, LeasePool, make_lease
+from .shadow import Shadow
 from .sizing import Sizing
 
 Observer = Callable[[Step, Unit, int], None]
@@ -109,11 +111,16 @@ class BoundPlan:
 
     def _launch_one_by_one(self, lease: Lease, stream: int, observer: Observer | None) -> None:
         wait = not self.device.is_capturing(stream)
+        shadow = Shadow(self.plan)
         for unit, step, offsets in zip(lease.units, self.steps_of, lease.offsets, strict=True):
             try:
                 if isinstance(unit, EmulatedUnit):
-                    unit.memory = self._ranges(lease, step, offsets[-1])
+                    assert lease.sizing is not None
+                    unit.memory = shadow.before(step, lease.bases, lease.sizing.nbytes,
+                                                self._semaphores(lease, step, offsets[-1]))
                 unit(stream)
+                if isinstance(unit, EmulatedUnit):
+                    shadow.after()
                 if wait:
                     self.device.synchronize(stream)
                 if observer is not None:
@@ -121,16 +128,19 @@ class BoundPlan:
             except Ge2Error as error:
                 error.args = (f"node {step.node.name!r} ({step.node.op}), kernel "
                               f"{unit.record.kernel.entry}: {error}",)
+                nbytes = lease.sizing.nbytes if lease.sizing else ()
+                folder = repro.save(unit, step, offsets, nbytes, self.device, error)
+                if folder:
+                    error.add_note(f"{folder} has what is needed to launch it again")
                 raise
 
-    def _ranges(self, lease: Lease, step: Step, first: int) -> Sequence[tuple[int, int]]:
-        """Return the exact (address, bytes) that a step may touch; semaphores start at first."""
+    @staticmethod
+    def _semaphores(lease: Lease, step: Step, first: int) -> tuple[int, int]:
+        """Return address and bytes of a step's semaphores, which start at byte first."""
+        if not lease.semaphores or not any(record.semaphores for record in step.records):
+            return 0, 0
         assert lease.sizing is not None
-        refs = {ref.root for ref in (*step.buffers, step.workspace) if ref is not None}
-        found = [(lease.bases[root], lease.sizing.nbytes[root]) for root in refs]
-        if lease.semaphores and any(record.semaphores for record in step.records):
-            found.append((lease.semaphores.address + first, lease.sizing.semaphore_bytes - first))
-        return found
+        return lease.semaphores.address + first, lease.sizing.semaphore_bytes - first
 
 
 def bind_plan(plan: Plan, device: Device, sized: SizedPlan | None = None) -> BoundPlan:

@@ -70,7 +70,9 @@ class KernelGraph:
         (status,) = self._launch(self._exec, driver.stream_object(stream))
         if status:
             raise LaunchFailed(f"launching a graph of {len(self._nodes)} kernels failed: "
-                               f"{status.name}")
+                               f"{status.name}",
+                               hint="GE2_SYNC=1 launches one by one: it names the node and keeps a "
+                                    "folder that launches it again")
 
     def __len__(self) -> int:
         return len(self._nodes)

@@ -6,16 +6,20 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from .. import config
+from ..compiler.ir.size import as_example
 from ..errors import EnvironmentUnusable, Invalid
 from ..evidence.device import DeviceProfile, arch_of, capabilities, profile_for
 from ..launch.patch import Args
 from ..launch.record import LaunchRecord
 from . import driver
+
+if TYPE_CHECKING:
+    from .emulate import Memory
 
 # Shares of the theoretical peak that a copy reaches; measured on an H200.
 _COPY_SHARE = 0.9
@@ -26,6 +30,7 @@ class Unit(Protocol):
 
     args: Args
     record: LaunchRecord
+    grid: tuple[int, int, int]
 
     def resize(self, grid: tuple[int, int, int]) -> None:
         """Launch with another grid from now on."""
@@ -266,7 +271,7 @@ class EmulatedUnit:
     """One record on the emulator.
 
     Attributes:
-        memory: (address, bytes) ranges that the kernel may touch; where empty, every allocation.
+        memory: what the kernel may touch: ranges or a Memory; None for every allocation.
         report: what the emulator said of the last launch.
     """
 
@@ -274,14 +279,16 @@ class EmulatedUnit:
         from . import emulate
 
         self.record = record
+        self.grid: tuple[int, int, int] = as_example(record.grid)
         self.args = Args(record, emulate.encode_tensor_map)
-        self.memory: Sequence[tuple[int, int]] = ()
+        self.memory: Memory | Sequence[tuple[int, int]] | None = None
         self.report: Any = None
         self._device = device
         self._emulate = emulate
 
     def resize(self, grid: tuple[int, int, int]) -> None:
         """Launch with another grid from now on."""
+        self.grid = grid
         self.record = replace(self.record, grid=grid)
 
     def __call__(self, _stream: int, /) -> None:
@@ -290,6 +297,6 @@ class EmulatedUnit:
         Raises:
             EmulationError: a detector fired.
         """
-        self.report = self._emulate.launch(self.record, self.args.tobytes(),
-                                           memory=self.memory or self._device.ranges(),
+        memory = self._device.ranges() if self.memory is None else self.memory
+        self.report = self._emulate.launch(self.record, self.args.tobytes(), memory=memory,
                                            arch=self._device.profile.arch)

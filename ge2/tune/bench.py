@@ -310,7 +310,8 @@ class _Held:
     def __init__(self, unit: Unit, scratch: _Scratch) -> None:
         self._unit = unit
         self._scratch = scratch
-        self.args, self.record, self.resize = unit.args, unit.record, unit.resize
+        self.args, self.record, self.grid = unit.args, unit.record, unit.grid
+        self.resize = unit.resize
 
     def __call__(self, stream: int, /) -> None:
         self._unit(stream)
