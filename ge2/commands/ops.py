@@ -13,6 +13,7 @@ from .output import Report, report_options
 def ops(name: str | None, json_target: str | None, quiet: bool, verbose: bool) -> None:
     """List the operators, or show one: inputs, attributes, properties."""
     from ..compiler import opdefs
+    from ..compiler.opdefs.doc import render_table
     from ..errors import near_matches
     from ..model.builder import attr_text
 
@@ -33,8 +34,9 @@ def ops(name: str | None, json_target: str | None, quiet: bool, verbose: bool) -
     else:
         definitions = list(opdefs.OPS.values())
         report.data = {"operators": [_as_dict(d) for d in definitions]}
-        report.table(("operator", "inputs", "family", "what it does"), [
-            (d.name, ", ".join(d.inputs), d.family, d.doc.splitlines()[0]) for d in definitions])
+        report.table(("operator", "inputs", "element types", "what it does"), [
+            (name, inputs, types, doc.splitlines()[0])
+            for name, inputs, types, _, doc in render_table()])
         report.message(f"{len(definitions)} operators; ge2 ops NAME shows one")
     report.finish()
 

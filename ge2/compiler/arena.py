@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -115,19 +116,25 @@ def plan_slots(intervals: Sequence[Interval]) -> Layout:
     Buffers that are never in use at the same step share a slot as large as the largest of them;
     slots lie one behind the other. Which buffers share is decided at the class's example.
     """
-    slots: list[list[int]] = []
+    # A slot holds (first step, last step, buffer), in the order of steps.
+    slots: list[list[tuple[int, int, int]]] = []
     by_size = sorted(range(len(intervals)), key=lambda i: -int.__index__(intervals[i].padded))
     for index in by_size:
-        own = intervals[index]
-        slot = next((s for s in slots if all(
-            own.last < intervals[i].first or intervals[i].last < own.first for i in s)), None)
+        own = (intervals[index].first, intervals[index].last, index)
+        slot = next((s for s in slots if _has_room(s, own)), None)
         if slot is None:
-            slots.append([index])
+            slots.append([own])
         else:
-            slot.append(index)
+            insort(slot, own)
     offsets, end = [0] * len(intervals), 0
     for slot in slots:
-        for index in slot:
+        for *_, index in slot:
             offsets[index] = end
-        end += reduce(larger, dict.fromkeys(intervals[i].padded for i in slot))
+        end += reduce(larger, dict.fromkeys(intervals[i].padded for *_, i in slot))
     return Layout(tuple(offsets), end, end)
+
+
+def _has_room(slot: list[tuple[int, int, int]], own: tuple[int, int, int]) -> bool:
+    place = bisect_left(slot, own)
+    return ((place == len(slot) or own[1] < slot[place][0])
+            and (place == 0 or slot[place - 1][1] < own[0]))

@@ -209,6 +209,9 @@ class _Builder:
     values: dict[str, tuple[int, View]] = field(default_factory=dict)
     steps: list[_Draft] = field(default_factory=list)
     copies: dict[str, str] = field(default_factory=dict)
+    # Layers repeat: equal problems have equal launches.
+    bound: dict[tuple[Problem, Variant, tuple[int, ...]], tuple[LaunchRecord, ...]] = field(
+        default_factory=dict)
     final_copies: list[tuple[str, int]] = field(default_factory=list)
     made: set[str] = field(default_factory=set)
 
@@ -319,9 +322,14 @@ class _Builder:
             error.add_note(f"while planning node {node.name!r} ({node.op})")
             raise
         # What runs before the first step is not known, and may well write a constant.
-        constant = [slot for slot, ref in enumerate(refs[:len(problem.inputs)])
-                    if ref is not None and self.steps and self.roots[ref.root].kind == "constant"]
-        records = tuple(launch_table.bind(problem, choice.variant, self.device, constant=constant))
+        constant = tuple(
+            slot for slot, ref in enumerate(refs[:len(problem.inputs)])
+            if ref is not None and self.steps and self.roots[ref.root].kind == "constant")
+        key = problem, choice.variant, constant
+        records = self.bound.get(key)
+        if records is None:
+            records = self.bound[key] = tuple(launch_table.bind(
+                problem, choice.variant, self.device, constant=constant))
         draft = _Draft(node, problem, choice, records, refs)
         workspace = max((record.workspace for record in records), default=0)
         if workspace:

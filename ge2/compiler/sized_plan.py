@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from struct import Struct, pack_into
 from typing import Any
 
@@ -113,6 +114,7 @@ def _trace(graph: Graph, device: DeviceProfile, known: SizeClass,
            feeds: Mapping[str, TensorSpec], values: Mapping[str, int]) -> tuple[Space, Plan]:
     space = Space(dict(zip(known.names, known.ranges, strict=True)), dict(values))
 
+    @cache  # layers repeat
     def choose(problem: Problem, profile: DeviceProfile) -> Choice:
         # Row kernels hold rows of bounded length; the others share one choice across ranges.
         lengths = problem.op_type == "ROW" and isinstance(_row_length(problem), Size)

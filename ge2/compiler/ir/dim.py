@@ -68,7 +68,7 @@ class Dim:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Dim) and self.terms == other.terms
+        return self is other or (isinstance(other, Dim) and self.terms == other.terms)
 
     def __add__(self, other: Extent) -> Extent:
         terms = dict(self.terms)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import gcd
 from threading import local
 from typing import Any
@@ -58,10 +59,17 @@ class Space:
     ranges: Mapping[str, Range]
     example: Mapping[str, int]
     conditions: dict[Dim, bool] = field(default_factory=dict)
+    _sizes: dict[Dim, Size] = field(default_factory=dict)
+    _signs: dict[Extent, int | None] = field(default_factory=dict)
 
     def size(self, extent: Extent) -> int:
         """Return an extent as a Size, or as an int where it is one."""
-        return extent if isinstance(extent, int) else Size(extent, self)
+        if isinstance(extent, int):
+            return extent
+        found = self._sizes.get(extent)
+        if found is None:
+            found = self._sizes[extent] = Size(extent, self)
+        return found
 
     def decide(self, dim: Dim) -> bool:
         """Return whether an expression is above zero, as a condition of the class."""
@@ -76,10 +84,11 @@ class Space:
 
     def sign(self, extent: Extent) -> int | None:
         """Return 1, 0 or -1 where an expression has that sign for all members, else None."""
-        if isinstance(extent, Dim):
-            extent = _reduced(extent)
-        low, high = self.bounds(extent)
-        return 1 if low > 0 else -1 if high < 0 else 0 if low == high == 0 else None
+        if extent not in self._signs:
+            low, high = self.bounds(_reduced(extent) if isinstance(extent, Dim) else extent)
+            self._signs[extent] = (1 if low > 0 else -1 if high < 0 else
+                                   0 if low == high == 0 else None)
+        return self._signs[extent]
 
     def bounds(self, extent: Extent) -> tuple[int, int]:
         """Return bounds of an expression, not always the narrowest."""
@@ -165,12 +174,12 @@ class Size(int):
     # -- arithmetic ---------------------------------------------------------------------------
 
     def __add__(self, other: int) -> int:
-        return self.space.size(self.dim + _dim(other))
+        return self.space.size(_sum(self.dim, _dim(other)))
 
     __radd__ = __add__
 
     def __sub__(self, other: int) -> int:
-        return self.space.size(self.dim - _dim(other))
+        return self.space.size(_difference(self.dim, _dim(other)))
 
     def __rsub__(self, other: int) -> int:
         return self.space.size(-self.dim + _dim(other))
@@ -178,7 +187,7 @@ class Size(int):
     def __mul__(self, other: int) -> int:
         if isinstance(other, float):
             raise NotSymbolic(f"{self} was turned into a float")
-        return self.space.size(self.dim * _dim(other))
+        return self.space.size(_product(self.dim, _dim(other)))
 
     __rmul__ = __mul__
 
@@ -234,7 +243,7 @@ class Size(int):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, int):
             return NotImplemented
-        gap = self.dim - _dim(other)
+        gap = _difference(self.dim, _dim(other))
         if isinstance(gap, int):
             return gap == 0
         is_open = other == 0 and not isinstance(other, Size) and not _is_remainder(self.dim)
@@ -250,12 +259,12 @@ class Size(int):
     def __gt__(self, other: int) -> bool:
         if isinstance(other, float):
             raise NotSymbolic(f"{self} was turned into a float")
-        return self._above(self.dim - _dim(other))
+        return self._above(_difference(self.dim, _dim(other)))
 
     def __lt__(self, other: int) -> bool:
         if isinstance(other, float):
             raise NotSymbolic(f"{self} was turned into a float")
-        return self._above(_dim(other) - self.dim)
+        return self._above(_difference(_dim(other), self.dim))
 
     def __ge__(self, other: int) -> bool:
         return not self < other
@@ -269,6 +278,22 @@ class Size(int):
         if sign is not None or isinstance(gap, int):
             return sign == 1
         return self.space.bounds(gap)[1] > 0 and self.space.decide(gap)
+
+
+# Layers of a model ask the same again and again.
+@lru_cache(maxsize=65536)
+def _sum(first: Extent, second: Extent) -> Extent:
+    return first + second
+
+
+@lru_cache(maxsize=65536)
+def _difference(first: Extent, second: Extent) -> Extent:
+    return first - second
+
+
+@lru_cache(maxsize=65536)
+def _product(first: Extent, second: Extent) -> Extent:
+    return first * second
 
 
 def _dim(value: int) -> Extent:
