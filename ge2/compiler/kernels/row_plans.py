@@ -210,11 +210,12 @@ def has_narrow(problem: Problem) -> bool:
 def resident_lanes(problem: Problem, vectors: int) -> int:
     """Return the threads per row that hold it with `vectors` accesses each; a power of two."""
     access, n = row_access(problem), row_layout(problem).n
-    whole = max(-(-(n // access.vector) // vectors), 1)
+    longest = at_most(n)  # of the class of sizes that the kernel serves
+    whole = max(-(-(longest // access.vector) // vectors), 1)
     if (access.shifted or n % access.vector) and whole >= 2 * access.vector - 2:
         # What lies beside whole accesses goes to one thread each.
         return 1 << (whole - 1).bit_length()
-    accesses = -(-n // access.vector) + access.shifted
+    accesses = -(-longest // access.vector) + access.shifted
     need = max(-(-accesses // vectors), 1)
     return 1 << (need - 1).bit_length()
 
