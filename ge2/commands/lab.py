@@ -58,9 +58,12 @@ def gen(op: str, shapes: str, dtype: str, device_name: str, attrs: tuple[str, ..
     from ..runtime.tuned import TunedChooser
 
     report = Report(json_target, quiet=quiet, verbose=verbose)
-    device = find_device(device_name)
+    try:
+        device = find_device(device_name)
+        graph = one_node_graph(op, shapes, dtype, attrs)
+    except Invalid as error:
+        raise click.UsageError(str(error)) from None
     choose = TunedChooser("on") if evidence else selector.select
-    graph = one_node_graph(op, shapes, dtype, attrs)
     steps = make_plan(optimize(graph).graph, device, choose=choose).steps
     report.line(f"{op.upper()} on {', '.join(str(graph.types[n]) for n in graph.inputs)} "
                 f"for {device.name} ({device.arch})")

@@ -77,6 +77,18 @@ def report_options(function: _Function) -> _Function:
     return function
 
 
+class Tolerance(click.FloatRange):
+    """An error bound; NaN, which no difference exceeds, is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+                ) -> Any:
+        """Return the number."""
+        number = super().convert(value, param, ctx)
+        if number != number:
+            self.fail(f"{value!r} is not a tolerance", param, ctx)
+        return number
+
+
 def use_color() -> bool | None:
     """Return False under NO_COLOR, else None: click decides by the terminal."""
     return False if os.environ.get("NO_COLOR") else None

@@ -19,8 +19,8 @@ def probe(output: Path | None, index: int | None, json_target: str | None, quiet
           verbose: bool) -> None:
     """Measure this GPU: bandwidths, latencies, rates, and what waiting costs.
 
-    Takes less than a minute and writes one JSON file, which the cost model and `ge2 lab report`
-    read. Needs a GPU.
+    Takes less than a minute and writes one JSON file, which the cost model
+    reads. Needs a GPU.
     """
     from ..evidence import profiles
     from ..lab.probe import probe as measure

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import click
 
 from ..errors import EnvironmentUnusable, ModelError, near_matches
-from .output import Report, bad, good, human_time, report_options
+from .output import Report, Tolerance, bad, good, human_time, report_options
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -78,9 +78,9 @@ def model_options(function: _Function) -> _Function:
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
               help="Seed of random inputs.")
 @click.option("--check", is_flag=True, help="Compare with the float64 NumPy reference.")
-@click.option("--atol", type=click.FloatRange(min=0), metavar="X",
+@click.option("--atol", type=Tolerance(min=0), metavar="X",
               help="Absolute tolerance (default: the sample's, else by dtype).")
-@click.option("--rtol", type=click.FloatRange(min=0), metavar="X",
+@click.option("--rtol", type=Tolerance(min=0), metavar="X",
               help="Relative tolerance (default: the sample's, else by dtype).")
 @click.option("--bench", is_flag=True, help="Measure the time of a run.")
 @click.option("--min-time", type=click.FloatRange(min=0), default=0.5, show_default=True,

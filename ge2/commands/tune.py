@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ..errors import EnvironmentUnusable, Invalid
-from .output import Report, report_options
+from .output import Report, Tolerance, report_options
 from .tune_records import export, forget, import_, merge, pin, plot, show
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
@@ -104,9 +104,9 @@ _HOW = _options(
                  help="Of one kernel [default: 60s]."),
     click.option("--run-timeout", type=Duration(), default=30.0, metavar="TIME",
                  help="Of checking one candidate [default: 30s]."),
-    click.option("--atol", type=click.FloatRange(min=0), metavar="X",
+    click.option("--atol", type=Tolerance(min=0), metavar="X",
                  help="Absolute error bound of the check (default: by dtype and length)."),
-    click.option("--rtol", type=click.FloatRange(min=0), metavar="X",
+    click.option("--rtol", type=Tolerance(min=0), metavar="X",
                  help="Relative error bound of the check."),
     click.option("--vs", type=click.Choice(["torch"]), help="Time a peer beside the result."),
 )

@@ -8,7 +8,9 @@ from typing import Any
 
 from ..errors import GraphError, MissingInput, ShapeMismatch
 from .ir.dim import Dim, Extent, evaluate, symbols
-from .ir.nodes import Graph, TensorType
+from .ir.nodes import Graph, Node, TensorType
+from .opdefs import full_attrs
+from .opdefs.movement import slice_axes
 
 
 def bind_symbols(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
@@ -90,6 +92,36 @@ def _symbol(extent: Extent) -> str | None:
 def _mismatch(name: str, found: object, declared: tuple[Extent, ...]) -> ShapeMismatch:
     return ShapeMismatch(f"input {name!r} has a wrong shape", argument=name, found=found,
                          wanted=f"[{', '.join(map(str, declared))}]")
+
+
+class SliceBounds:
+    """The slices of one graph whose bounds are inside their inputs for some sizes only.
+
+    Shape inference takes a bound on a named dimension as inside; a size where it is not must not
+    run, as the slice would read beyond its input.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._nodes: list[tuple[Node, tuple[Extent, ...]]] = [
+            (node, graph.types[node.inputs[0]].shape) for node in graph.nodes if node.op == "SLICE"
+            and not graph.types[node.inputs[0]].is_static]
+
+    def check(self, values: Mapping[str, int]) -> None:
+        """Raise ShapeMismatch where a slice ends beyond its input at these sizes."""
+        for node, shape in self._nodes:
+            at_size: tuple[int, ...] = tuple(evaluate(extent, values) for extent in shape)
+            given = full_attrs(node.op, node.attrs)
+            attrs = {k: _concrete(v, lambda dim: evaluate(dim, values)) for k, v in given.items()}
+            for (axis, first, _, count), (_, begin, _, taken) in zip(
+                    slice_axes(given, shape), slice_axes(attrs, at_size), strict=True):
+                assumed = evaluate(count, values)
+                if assumed != taken or (taken and evaluate(first, values) != begin):
+                    raise ShapeMismatch(
+                        f"SLICE {node.name!r} reaches beyond axis {axis} of its input",
+                        argument=node.name, found=f"{at_size[axis]} elements",
+                        wanted=f"enough for starts={list(attrs['starts'])}, "
+                        f"ends={list(attrs['ends'])}",
+                        hint="On a named dimension, bounds that are numbers must lie inside")
 
 
 def concretize(graph: Graph, values: Mapping[str, int]) -> Graph:

@@ -113,6 +113,8 @@ def version() -> tuple[int, int]:
     """
     try:
         major, minor = _library().getVersion()
+    except EnvironmentUnusable:
+        raise
     except (RuntimeError, OSError, ImportError) as error:
         raise EnvironmentUnusable("the NVRTC library does not load", found=str(error),
                                   hint=INSTALL_HINT) from error

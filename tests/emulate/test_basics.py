@@ -133,3 +133,12 @@ def test_bank_conflicts_are_counted_per_site() -> None:
     site = max(bad.banks, key=lambda s: s.conflicts)
     assert site.frame.line == 8
     assert site.wavefronts == 8 * site.ideal
+
+
+def test_kernels_are_built_elsewhere_without_a_cache_folder(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache folder that cannot be made costs the keeping of kernels, not the run."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("GE2_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    folder = emulate.compiler.cache_folder()
+    assert folder.is_dir() and tmp_path not in folder.parents

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ge2.errors import ShapeMismatch
+from ge2.model import GraphBuilder
 from ge2.runtime.cpu import run_graph
 from ge2.runtime.executor import Executable
 from tests.unit.sizes.encoder import encoder
@@ -21,3 +23,17 @@ def test_one_plan_is_right_at_all_sizes_of_its_class(arch: str) -> None:
         np.testing.assert_allclose(executable.run({"x": x})["y"].astype("f8"), wanted, atol=4e-3,
                                    err_msg=f"batch {batch}, seq {seq}")
     assert len(executable.plans.shared) <= 3 and not executable.plans.exact
+
+
+@pytest.mark.parametrize(("start", "end", "least"), [(0, 10, 10), (7, 9, 9), (-10, 2**40, 10)])
+def test_a_slice_beyond_its_input_is_refused(start: int, end: int, least: int) -> None:
+    """At the sizes where its bounds are inside it runs."""
+    g = GraphBuilder("slice")
+    x = g.input("x", "f32", ["n"])
+    g.output("y", g.slice(x, starts=[start], ends=[end]) + 1.0)
+    model = g.model(backend="emulate")
+    for size in (17, least):
+        data = np.arange(size, dtype=np.float32)
+        np.testing.assert_array_equal(model(data)["y"], data[start:end] + 1)
+    with pytest.raises(ShapeMismatch, match="reaches beyond axis 0"):
+        model(np.zeros(least - 1, np.float32))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ... import config, paths
+from ... import config, log, paths
 from ...compiler.kernels import headers
 from ...compiler.kernels import source as sources_of
 from ...errors import CompileFailed, EnvironmentUnusable
@@ -161,10 +161,27 @@ def _private_dir() -> tempfile.TemporaryDirectory[str]:
 
 
 def cache_folder() -> Path:
-    """Return where built kernels are kept; a temporary folder when GE2_CACHE is 0."""
-    if config.get("GE2_CACHE") == "0":
+    """Return where built kernels are kept; a temporary one when GE2_CACHE is 0 or none serves."""
+    folder = paths.cache_dir()
+    if config.get("GE2_CACHE") == "0" or _refused(folder):
         return Path(_private_dir().name)
-    return paths.cache_dir() / "emulate"
+    return folder / "emulate"
+
+
+@cache
+def _refused(folder: Path) -> bool:
+    """Return whether built kernels cannot be kept in folder; says so once."""
+    reason = paths.unusable_cache(folder)
+    if not reason:
+        try:
+            (folder / "emulate").mkdir(exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder / "emulate", prefix="tmp-"):
+                return False
+        except OSError as error:
+            reason = f"kernel cache {folder} cannot be written ({error.strerror or error})"
+    log.topic("cache").warning("%s; kernels of the emulator are built again in each process",
+                               reason)
+    return True
 
 
 def _digest(*parts: str | bytes) -> str:

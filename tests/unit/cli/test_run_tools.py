@@ -79,3 +79,17 @@ def test_work_of_a_problem() -> None:
     x, w = TensorSpec.dense("f32", (1, 8, 6, 6)), TensorSpec.dense("f32", (4, 8, 3, 3))
     out = TensorSpec.dense("f32", (1, 4, 6, 6))
     assert work.flops_of(Problem("CONV2D", (x, w), (out,))) == 2 * 4 * 36 * 8 * 9
+
+
+def test_nan_is_no_tolerance(capsys: pytest.CaptureFixture[str]) -> None:
+    """No difference exceeds NaN: with it every output would match."""
+    for option in ("--atol", "--rtol"):
+        assert run([*EXAMPLE, "--check", option, "nan"]) == 2
+        assert "not a tolerance" in capsys.readouterr().err
+
+
+def test_lab_refuses_what_it_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
+    for wrong in (["NOPE", "--shape", "4"], ["SOFTMAX", "--shape", "4y5"],
+                  ["SOFTMAX", "--shape", "4x5", "--device", "nope"]):
+        assert run(["lab", "gen", *wrong]) == 2
+        assert "Error: " in capsys.readouterr().err
