@@ -1,4 +1,4 @@
-"""What the emulator checks across the launches of a call, and what is kept of a launch that fails."""
+"""What the emulator checks across a call's launches, and what is kept of one that fails."""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ from ge2.launch.gemm_examples import gemm_problem
 H200 = profile_for("sm_90a")
 
 
-def chosen(m: int, n: int, k: int, turned: bool, dtype: str = "bf16") -> tuple[str, dict[str, int | str]]:
+def chosen(m: int, n: int, k: int, turned: bool,
+           dtype: str = "bf16") -> tuple[str, dict[str, int | str]]:
     problem = gemm_problem((dtype,) * 3, shape=(m, n, k), trans=(False, turned))
     variant = selector.select(problem, H200).variant
     return variant.kernel.name.removeprefix("gemm_bias_act_"), variant.param_map
