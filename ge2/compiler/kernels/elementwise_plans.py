@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 # 100.2, 128 x 1 100.1, 128 x 2 99.7, 256 x 2 97.0.
 _BLOCKS = {(256, 1): 3.0, (128, 1): 2.5, (128, 2): 2.0, (256, 2): 0.0}
 
-# Where arithmetic takes a good part of the time, or many operands share it: 2 x 128 hides it best
-# (gelu of bf16 80 % of a copy against 73 with 256 x 1).
+# Where arithmetic takes a good part of the time 2 x 128 hides it best (gelu of bf16: 80 % of a copy
+# against 73 with 256 x 1); with a second operand it does not (90 against 101).
 _BUSY_BLOCKS = {(128, 2): 3.0, (128, 1): 2.5, (256, 2): 2.0, (256, 1): 0.0}
 _SPECIAL = frozenset({"exp", "exp2", "log", "tanh", "erf", "sin", "cos", "pow", "div", "sqrt"})
 
@@ -156,7 +156,9 @@ def elementwise_preference(problem: Problem, variant: Variant, device: DevicePro
 
 
 def _is_busy(problem: Problem) -> bool:
-    """Whether 16-bit elements are worked on with a special function."""
+    """Whether 16-bit elements are worked on with a special function, one operand at a time."""
+    if len(problem.inputs) > 1:
+        return False
     narrow = any(t.dtype in ("f16", "bf16") for t in problem.outputs)
     return narrow and _has_special(bundle_of(problem))
 

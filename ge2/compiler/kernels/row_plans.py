@@ -407,8 +407,9 @@ def _column_points(problem: Problem, variant: Variant) -> float:
     if columns < 8:
         return -60.0
     down, unroll = variant.param("DOWN"), variant.param("UNROLL")
-    narrow = has_narrow(problem)
-    wanted = (16, 4 if narrow else 8) if columns <= 1024 else (8, 4)
+    stages, narrow = row_op_of(problem).stages, has_narrow(problem)
+    sums = bool(stages) and stages[0][0].combine == "sum"
+    wanted = (16 if columns <= 1024 else 8, 8 if not narrow and (columns <= 1024 or sums) else 4)
     return 20.0 - 3.0 * float((down != wanted[0]) + (unroll != wanted[1]))
 
 
@@ -451,7 +452,7 @@ def _resident_points(problem: Problem, variant: Variant, device: DeviceProfile) 
     if variant.param("REDUCE") == "shared_tree":
         points += 4.0 if wide else -8.0
     early = variant.param("WEIGHTS") == "early"
-    if op.n_extras and early == (accesses <= 256):
+    if op.n_extras and early == (accesses <= 256 and op.n_inputs == 1):
         points += 2.0
     if variant.kernel.name == "row_copied":
         # Fewer registers than the row itself takes: wins where they let few blocks run.
@@ -461,11 +462,15 @@ def _resident_points(problem: Problem, variant: Variant, device: DeviceProfile) 
 
 def _wanted_vectors(problem: Problem, layout: RowLayout, device: DeviceProfile) -> int:
     accesses = -(-layout.n // row_vector(problem))
-    in_cache = problem.outputs[0].nbytes * 4 < device.l2_bytes
+    in_cache = layout.tensors[0].nbytes * 4 < device.l2_bytes
     if in_cache and accesses <= 8 * WARP and layout.rows >= 8 * device.sm_count:
         return min(1 << (max(accesses // WARP, 1) - 1).bit_length(), 8)
     op = row_op_of(problem)
-    weighted = op.n_extras > 0 or op.n_inputs > 1
+    if accesses <= WARP and not op.reads_row_to_finish:
+        return 2  # nothing is written: what counts is how much each thread has under way
+    if accesses > MAX_LANES and len(op.stages) == 1:
+        return 4
+    weighted = op.n_extras > 0 and op.n_inputs == 1 and len(op.stages) > 1
     narrow = has_narrow(problem)
     for limit, plain, weights in _VECTORS:
         if accesses <= limit:
