@@ -8,10 +8,12 @@ that all of them share; the caller fills the buffers with random data (zeros tim
 
 from __future__ import annotations
 
+import gc
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
@@ -171,6 +173,20 @@ def _timing(samples: Sequence[float], per_sample: int, cold: bool) -> Timing:
     return Timing(median, spread, len(samples), per_sample, tuple(samples), cold)
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Collect garbage now and not inside: a graph that is destroyed while a stream is capturing
+    spoils the capture."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 class GpuTimer:
     """Times on the current CuPy device with events on a stream of its own."""
 
@@ -190,7 +206,7 @@ class GpuTimer:
 
         if not capture:
             return enqueue
-        with stream:
+        with stream, _no_collection():
             launches[0](stream.ptr)  # loads and allocates outside the capture
             stream.synchronize()
             stream.begin_capture(self._cupy.cuda.runtime.streamCaptureModeThreadLocal)

@@ -80,7 +80,8 @@ class KernelGraph:
     def __del__(self) -> None:
         if sys.is_finalizing():  # the driver's functions are gone, the process's graphs soon
             return
-        if self._exec is not None:
-            self._api.cuGraphExecDestroy(self._exec)
-        if self._graph is not None:
-            self._api.cuGraphDestroy(self._graph)
+        with driver.relaxed_capture():  # garbage may be collected while the caller is capturing
+            if self._exec is not None:
+                self._api.cuGraphExecDestroy(self._exec)
+            if self._graph is not None:
+                self._api.cuGraphDestroy(self._graph)
