@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..errors import Unsupported
 from ..problem import Problem
 from .gemm_call import GemmCall, gemm_call
-from .gemm_examples import examples_for
+from .gemm_examples import K, examples_for
 from .gemm_planes import PreparedMatrix, aligned, matrices
 from .gemm_source import cpp
 from .gemm_wgmma import (
@@ -61,7 +61,7 @@ class WgmmaAnyRule:
 
     def examples(self, variant: Variant) -> list[Problem]:
         """Return problems for compile tests; see LaunchRule."""
-        return [p for p in examples_for(variant.kernel)
+        return [p for p in examples_for(variant.kernel, 2 * K)
                 if not wgmma_any_refusal(variant, gemm_call(p))]
 
 
