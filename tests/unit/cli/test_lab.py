@@ -42,9 +42,10 @@ def test_other_operators_and_inputs() -> None:
 
 
 def test_mistakes_are_named() -> None:
-    for args in (("SOFTMIN", "--shape", "4x4"), ("SOFTMAX", "--shape", "4by4"),
-                 ("SOFTMAX", "--shape", "4x4", "--device", "h2000")):
-        with pytest.raises(Invalid):
-            CliRunner().invoke(lab, ["gen", *args], catch_exceptions=False)
+    for args, word in ((("SOFTMIN", "--shape", "4x4"), "SOFTMAX"),
+                       (("SOFTMAX", "--shape", "4by4"), "extents"),
+                       (("SOFTMAX", "--shape", "4x4", "--device", "h2000"), "NVIDIA H200")):
+        done = CliRunner().invoke(lab, ["gen", *args])
+        assert done.exit_code == 2 and word in done.output
     with pytest.raises(Invalid, match="several"):
         find_device("NVIDIA")
