@@ -253,8 +253,9 @@ def test_an_unusable_cache_costs_one_warning_and_nothing_else(
     (root / f"kernels-v{disk_cache.SCHEMA}").write_text("a file where a folder should be")
     found = jit.compile([source(folder, n) for n in range(count)], "sm_80")
     assert all(c.path.read_bytes().startswith(b"\x7fELF") for c in found.values())
-    assert [r.levelno for r in caplog.records if r.name == "ge2.cache"] == [
-        logging.WARNING]
+    warned = [r for r in caplog.records
+              if r.name == "ge2.cache" and r.levelno >= logging.WARNING]
+    assert len(warned) == 1
     assert "cannot be written" not in capfd.readouterr().err, "workers stay silent"
 
 

@@ -20,8 +20,8 @@ HOPPER = ("sm_90a",)
 # bar; float* f; unsigned* u; const TensorMap* map; int i.
 CALLS: dict[str, tuple[tuple[str, ...], str]] = {
     "address": (ALL, "u[0] = smem_address(shared);"),
-    "approx": (ALL, "f[0] = ex2_approx(f[0]) + lg2_approx(f[1]) + rcp_approx(f[2])"
-                    " + rsqrt_approx(f[3]) + tanh_approx(f[4]);"),
+    "approx": (ALL, "f[0] = ex2_approx(f[0]) + ex2_approx_ftz(f[4]) + lg2_approx(f[1])"
+                    " + rcp_approx(f[2]) + rsqrt_approx(f[3]) + tanh_approx(f[4]);"),
     "barrier": (ALL, "named_barrier_sync(1, 32); named_barrier_arrive(i, 64);"),
     "cluster": (FROM_90, "cluster_sync(); cluster_arrive(); cluster_wait(); "
                          "unsigned r = map_shared(smem, cluster_rank());"
@@ -39,7 +39,10 @@ CALLS: dict[str, tuple[tuple[str, ...], str]] = {
     "ldst": (ALL, "uint4 v = load_nc_16(f); v.x += load_nc_no_allocate_16(f).y;"
                   "store_shared_16(smem, v); v.w += load_shared_16(smem).x;"
                   "store_streaming_16(f, v); store_release(u, load_acquire(u));"
-                  "u[1] = atomic_add_acq_rel(u, 1);"),
+                  "u[1] = atomic_add_acq_rel(u, 1); prefetch_l1(f); prefetch_l2(f);"
+                  "store_shared_8(smem, float2{f[0], f[1]});"
+                  "auto* w = reinterpret_cast<unsigned long long*>(f);"
+                  "store_relaxed_64(w, load_relaxed_64(w + 1));"),
     "mbarrier": (FROM_90, "mbarrier_init(bar, 3); mbarrier_arrive(bar);"
                           "mbarrier_arrive_expect_tx(bar, 64); mbarrier_wait(bar, 0);"
                           "mbarrier_wait(bar, 1); mbarrier_arrive_cluster(bar, 1);"),

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -33,7 +34,7 @@ def test_a_second_start_parses_no_template(
     def never(text: str) -> None:
         raise AssertionError("TOML parsed again")
 
-    monkeypatch.setattr(metadata_parse.tomllib, "loads", never)
+    monkeypatch.setattr(metadata_parse, "tomllib", SimpleNamespace(loads=never))
     registry.reset()
     assert registry.all_kernels() == first
 
