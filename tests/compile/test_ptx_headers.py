@@ -43,6 +43,7 @@ CALLS: dict[str, tuple[tuple[str, ...], str]] = {
                   "store_shared_8(smem, float2{f[0], f[1]});"
                   "auto* w = reinterpret_cast<unsigned long long*>(f);"
                   "store_relaxed_64(w, load_relaxed_64(w + 1));"),
+    "minmax": (ALL, "f[0] = max_nan(f[1], f[2]) + min_nan(f[3], f[4]);"),
     "mbarrier": (FROM_90, "mbarrier_init(bar, 3); mbarrier_arrive(bar);"
                           "mbarrier_arrive_expect_tx(bar, 64); mbarrier_wait(bar, 0);"
                           "mbarrier_wait(bar, 1); mbarrier_arrive_cluster(bar, 1);"),

@@ -82,7 +82,8 @@ def test_a_kernel_that_never_ends_costs_its_time_limit(
     start = time.monotonic()
     found = tuned(capsys, "--run-timeout", "8s")
     (failure,) = found["results"][0]["failures"]
-    assert failure["state"] == "timeout"
+    # Whichever ends it first: the time limit, or on a fast host the emulator's own.
+    assert failure["state"] == "timeout" or "step limit" in failure["reason"], failure
     assert found["valid"] > 3
     assert time.monotonic() - start < 60
 
