@@ -65,7 +65,10 @@ CALLS: dict[str, tuple[tuple[str, ...], str]] = {
                       + "".join(f"float a{n}[{n // 2}] = {{}}; wgmma_f16<{n}, 0, 1>(a{n}, d, d, i);"
                                 f"wgmma_bf16<{n}, 1, 0>(a{n}, d, d, 1); wgmma_commit();"
                                 f"wgmma_wait<0>(); f[{n}] = a{n}[{n // 2 - 1}];"
-                                for n in (8, 16, 32, 64, 96, 128, 160, 192, 256))),
+                                for n in (8, 16, 32, 64, 96, 128, 160, 192, 256))
+                      + "".join(f"float t{n}[{n // 2}] = {{}}; wgmma_tf32<{n}>(t{n}, d, d, 1);"
+                                f"wgmma_commit(); wgmma_wait<0>(); f[{n}] = t{n}[{n // 2 - 1}];"
+                                for n in (64, 128, 192, 256))),
 }
 
 KERNEL = """#include <ge2/ptx/{header}.cuh>
