@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import logging
+import sys
 from functools import cache
+from typing import TextIO
 
 from . import config
 from .errors import Invalid, near_matches
 
 TOPICS = ("cache", "compile", "select", "fuse", "tune")
+
+
+class _ToStderr(logging.StreamHandler[TextIO]):
+    """Writes to what is standard error now: whoever replaces it may have closed the old one."""
+
+    @property
+    def stream(self) -> TextIO:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, value: TextIO) -> None:
+        """Keep no stream."""
 
 
 @cache
@@ -24,9 +38,13 @@ def topic(name: str) -> logging.Logger:
                       hint=near_matches(other, TOPICS))
     logger = logging.getLogger(f"ge2.{name}")
     if name in wanted:
-        handler = logging.StreamHandler()
+        handler = _ToStderr()
         handler.setFormatter(logging.Formatter(f"ge2 {name}: %(message)s"))
-        logger.addHandler(handler)
+        logger.handlers = [handler]
         logger.setLevel(logging.INFO)
         logger.propagate = False
+    elif any(isinstance(handler, _ToStderr) for handler in logger.handlers):
+        logger.handlers = []
+        logger.setLevel(logging.NOTSET)
+        logger.propagate = True
     return logger

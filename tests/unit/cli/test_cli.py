@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -167,21 +168,30 @@ def test_gpu_without_cupy_falls_back(ge2: Any, monkeypatch: pytest.MonkeyPatch) 
     assert " on cpu" in result.out
 
 
+@pytest.fixture
+def fresh_topics() -> Iterator[None]:
+    """Loggers are set up at their first use: let this test, and those after it, do that anew."""
+    from ge2.log import topic
+
+    topic.cache_clear()
+    yield
+    topic.cache_clear()
+
+
+@pytest.mark.usefixtures("fresh_topics")
 @pytest.mark.parametrize("name,value", [
     ("GE2_BACKEND", "gpu"), ("GE2_DEVICE", "-1"), ("GE2_DEVICE", "one"), ("GE2_JOBS", "0"),
     ("GE2_LOG", "slect"), ("GE2_CACHE_MAX_SIZE", "2X"), ("GE2_CACHE", "yes"),
 ])
 def test_bad_variable_is_an_error(ge2: Any, monkeypatch: pytest.MonkeyPatch, name: str, value: str
                                   ) -> None:
-    from ge2.log import topic
-
-    topic.cache_clear()
     monkeypatch.setenv(name, value)
     result = ge2("env")
     assert result.code == 2
     assert f"{name} has a bad value; found {value!r}; wanted" in result.err
 
 
+@pytest.mark.usefixtures("fresh_topics")
 @pytest.mark.parametrize("name,value", [
     ("GE2_LOG", "cache, select"), ("GE2_LOG", ""), ("GE2_CACHE_MAX_SIZE", "1.5G"),
     ("GE2_JOBS", ""), ("GE2_DEVICE", "7"), ("GE2_CACHE_MAX_SIZE", "1000"),
