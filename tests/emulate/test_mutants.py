@@ -167,6 +167,8 @@ MUTANTS = [
            header=_WGMMA),
     Mutant("wgmma: stage handed back too early", WGMMA, "ptx::wgmma_wait<1>();",
            "ptx::wgmma_wait<2>();", header=_WGMMA),
+    Mutant("wgmma: the last products are not waited for", WGMMA, "ptx::wgmma_wait<0>();", "",
+           header=_WGMMA),
     Mutant("wgmma: too few bytes announced", WGMMA, "(full, STAGE_BYTES);",
            "(full, STAGE_BYTES / 2);", header=_WGMMA),
     Mutant("wgmma: no fence before the tensor store", WGMMA,

@@ -331,6 +331,9 @@ void mark(Region& r, u64 off, u64 n, u8 set, u8 clear);
 void issue_load(std::shared_ptr<BulkOp> op, u32 bar, void* pc);
 void issue_store(StoreOp op);
 void exit_async(Thread& t);
+// Fails when the thread's own memory at a is a wgmma's accumulator before its wait.
+void check_accumulators(const Thread& t, addr_t a, u64 n, u32 what, void* pc);
+void exit_wgmma(const Thread& t);
 void finish_async();
 
 }  // namespace emu

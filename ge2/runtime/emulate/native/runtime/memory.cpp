@@ -226,6 +226,7 @@ void access(addr_t a, u64 n, u32 what, void* pc) {
   const addr_t own = a - reinterpret_cast<addr_t>(t.stack);
   if (own < kStackSize) {
     if (own < 8192) fail("stack overflow", "local arrays need more than 248 KiB", a, pc);
+    if (!t.open_wgmma.empty() || !t.wgmma_groups.empty()) check_accumulators(t, a, n, what, pc);
     return;
   }
   if (n == 0) return;

@@ -220,6 +220,7 @@ void warp_collective(Kind kind, u32 mask, u32 detail, Site site, void* slot,
 }
 
 void on_exit(Thread& t) {
+  exit_wgmma(t);
   exit_async(t);
   Block& block = L->blocks[t.cta];
   ++block.done;

@@ -133,6 +133,32 @@ std::shared_ptr<WgmmaOp> in_flight(const Thread& t, const float* d) {
 
 }  // namespace
 
+void check_accumulators(const Thread& t, addr_t a, u64 n, u32 what, void* pc) {
+  auto check = [&](const std::vector<WgmmaRef>& refs) {
+    for (const WgmmaRef& ref : refs) {
+      const addr_t d = reinterpret_cast<addr_t>(ref.d);
+      if (a + n <= d || a >= d + ref.op->n / 2 * sizeof(float)) continue;
+      Finding* f = report(
+          "missing wait",
+          format("%s accumulator %llu of a wgmma that is in flight; wgmma_wait is missing or "
+                 "keeps too many groups", what & kWrite ? "writes" : "reads",
+                 static_cast<unsigned long long>((a - d) / sizeof(float))), a, pc);
+      if (f) f->other_pcs.push_back(reinterpret_cast<addr_t>(ref.op->pc));
+      return;
+    }
+  };
+  check(t.open_wgmma);
+  for (const auto& group : t.wgmma_groups) check(group);
+}
+
+void exit_wgmma(const Thread& t) {
+  const auto* refs = !t.open_wgmma.empty() ? &t.open_wgmma
+                     : t.wgmma_groups.empty() ? nullptr : &t.wgmma_groups.front();
+  if (refs && !refs->empty())
+    fail("missing wait", "the thread exits while its wgmma is in flight; wgmma_wait<0>() is missing",
+         0, refs->front().op->pc);
+}
+
 }  // namespace emu
 
 using namespace emu;
