@@ -8,6 +8,7 @@ its guards accept, the large one with more tiles than the (reduced) device has m
 from __future__ import annotations
 
 import dataclasses
+import math
 import zlib
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -29,14 +30,17 @@ from ..cases.problems import Case, cases_for
 from ..cases.runner import check_values, random_values, slack_of
 
 KERNELS = [k.name for k in registry.all_kernels() if cases_for(k.op_type)]
-MOST_WORK = 3_000_000  # multiply-adds or elements of one case
+MOST_WORK = {"GEMM_BIAS_ACT": 8_000_000, "ROW": 600_000}  # what work() counts, of one case
 SHOWN = 4
 
 
 def work(case: Case) -> int:
-    """Elements of the largest tensor times the length of the sums."""
+    """Elements of the largest tensor, or multiply-adds; small matrices fill whole tiles."""
     sizes = [o.spec.size for o in case.operands if o is not None]
-    terms = case.terms if case.problem.op_type in ("GEMM_BIAS_ACT", "CONV2D") else 1
+    if case.problem.op_type == "GEMM_BIAS_ACT":
+        *batch, m, n = (1, 1, *case.problem.outputs[0].shape)
+        return math.prod(batch) * (-(-m // 64) * -(-n // 64) * 64 * 64) * max(case.terms, 1)
+    terms = case.terms if case.problem.op_type == "CONV2D" else 1
     return max(*sizes, 1) if terms == 1 else case.operands[-1].spec.size * terms
 
 
@@ -49,7 +53,7 @@ def accepted(kernel: KernelInfo) -> dict[str, list[Case]]:
     """Return, for each variant, the cases that its guards accept, by growing work."""
     found: dict[str, list[Case]] = {v.id: [] for v in kernel.variants}
     for case in sorted(cases_for(kernel.op_type), key=work):
-        if work(case) > MOST_WORK:
+        if work(case) > MOST_WORK.get(kernel.op_type, 3_000_000):
             continue
         for report in selector.rank(case.problem, profile_of(kernel), kernels=[kernel]):
             if report.score is not None:
