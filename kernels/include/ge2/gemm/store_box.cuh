@@ -1,5 +1,5 @@
-// What a warp stores at once: 16 rows by 128 bytes of the output, in 128-byte swizzle, for the copy
-// engine to write out.
+// What a warp stores at once: 16 rows of 128 or 64 bytes of the output, swizzled in as many bytes,
+// for the copy engine to write out.
 #pragma once
 
 #include <ge2/ptx/ldst.cuh>
@@ -13,10 +13,10 @@ struct Pair {
     float lo, hi;
 };
 
-template <typename T>
+template <typename T, int ROW_BYTES = 128>
 struct StoreBox {
-    static constexpr int COLUMNS = 128 / sizeof(T);
-    static constexpr unsigned BYTES = 16 * 128;
+    static constexpr int COLUMNS = ROW_BYTES / sizeof(T);
+    static constexpr unsigned BYTES = 16 * ROW_BYTES;
 
     // pairs(group, lower) gives this lane's results in a group of eight columns: those of columns
     // lane % 4 * 2 and the next, in row lane / 4, or with lower in the row eight further down.
@@ -25,17 +25,19 @@ struct StoreBox {
         if constexpr (sizeof(T) == 2) {
             const int row = lane % 16;
 #pragma unroll
-            for (int two = 0; two < 4; ++two) {
+            for (int two = 0; two < COLUMNS / 16; ++two) {
                 unsigned packed[4];
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
                     const Pair pair = pairs(two * 2 + i / 2, i % 2);
                     packed[i] = pack2<T>(pair.lo, pair.hi);
                 }
-                const int chunk = (two * 2 + lane / 16) ^ (row & 7);
-                ptx::stmatrix_x4(box + row * 128 + chunk * 16, packed);
+                const int turn = row * ROW_BYTES / 128 & (ROW_BYTES / 16 - 1);
+                const int chunk = (two * 2 + lane / 16) ^ turn;
+                ptx::stmatrix_x4(box + row * ROW_BYTES + chunk * 16, packed);
             }
         } else {
+            static_assert(ROW_BYTES == 128, "floats are stored by 128 bytes");
 #pragma unroll
             for (int i = 0; i < 8; ++i) {
                 const int group = i / 2, row = lane / 4 + i % 2 * 8;

@@ -53,6 +53,19 @@ inline void wgmma(float, float (&d)[N / 2], unsigned long long a, unsigned long 
     ptx::wgmma_tf32<N>(d, a, b, accumulate);
 }
 
+// The same with A in registers; see ptx.
+template <int N, int TRANS_B>
+inline void wgmma_registers(f16, float (&d)[N / 2], const unsigned* a, unsigned long long b,
+                            int accumulate) {
+    ptx::wgmma_f16_registers<N, TRANS_B>(d, a, b, accumulate);
+}
+
+template <int N, int TRANS_B>
+inline void wgmma_registers(bf16, float (&d)[N / 2], const unsigned* a, unsigned long long b,
+                            int accumulate) {
+    ptx::wgmma_bf16_registers<N, TRANS_B>(d, a, b, accumulate);
+}
+
 // Where a role stands in a ring of stages; parity is that of the current lap.
 template <int STAGES>
 struct RingPosition {

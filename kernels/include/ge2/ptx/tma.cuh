@@ -63,6 +63,13 @@ inline void tma_store_3d(const TensorMap* map, unsigned smem, int x, int y, int 
         : "memory");
 }
 
+inline void tma_store_4d(const TensorMap* map, unsigned smem, int x, int y, int z, int w) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%1, %2, %3, %4}], [%5];"
+        ::"l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(smem)
+        : "memory");
+}
+
 // bytes is a multiple of 16, both addresses are 16-byte aligned.
 inline void bulk_load(unsigned smem, const void* gmem, unsigned bytes, unsigned bar) {
     asm volatile(

@@ -139,6 +139,7 @@ struct WgmmaOp;
 struct WgmmaRef {  // one thread's part of a wgmma
   std::shared_ptr<WgmmaOp> op;
   float* d;
+  const u32* a;  // registers of the first operand, if it has some
 };
 
 struct WgmmaGroup {  // threads of one warp group on their way into the same wgmma

@@ -1,5 +1,7 @@
-// wgmma: one warp group's product of two shared-memory tiles; results reach registers at the wait.
+// wgmma: one warp group's product of two tiles in shared memory, or of one in registers and one
+// there; results reach registers at the wait.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 
@@ -12,6 +14,7 @@ constexpr u32 kTf32 = 2;  // types: 0 f16, 1 bf16
 
 struct Operand {
   u32 start, leading, stride, rows;
+  u32 pitch;        // bytes of a row: the swizzle's width
   bool transposed;  // the tile's rows run along M or N
 };
 
@@ -19,6 +22,7 @@ struct WgmmaOp {
   u32 n = 0, type = 0, first_tid = 0;
   bool accumulate = false;
   Operand a{}, b{};
+  std::vector<std::array<u32, 4>> registers;  // A of each thread, where it is not in shared memory
   void* pc = nullptr;
   u32 arrived = 0;
   bool done = false;
@@ -29,11 +33,13 @@ struct WgmmaOp {
 namespace {
 
 u32 element_address(const Operand& o, u32 row, u32 k) {
-  u32 at;
-  if (o.transposed) at = row / 64 * o.leading + k / 8 * o.stride + k % 8 * 128 + row % 64 * 2;
-  else at = row / 8 * o.stride + row % 8 * 128 + k * 2;
-  at += o.start;
-  return at ^ ((at >> 7 & 7) << 4);
+  const u32 across = o.pitch / 2;
+  u32 at = o.start;
+  if (o.transposed)
+    at += row / across * o.leading + k / 8 * o.stride + k % 8 * o.pitch + row % across * 2;
+  else
+    at += row / 8 * o.stride + row % 8 * o.pitch + k * 2;
+  return at ^ ((at >> 7 & (o.pitch / 16 - 1)) << 4);
 }
 
 Operand decode(u64 descriptor, u32 rows, bool transposed, u32 cta, const char* which, void* pc) {
@@ -43,9 +49,11 @@ Operand decode(u64 descriptor, u32 rows, bool transposed, u32 cta, const char* w
   o.stride = static_cast<u32>(descriptor >> 32 & 0x3fff) << 4;
   o.rows = rows;
   o.transposed = transposed;
-  if (descriptor >> 62 != 1)
-    fail("bad descriptor", format("wgmma operand %s: only the 128-byte swizzle is modelled", which),
+  if (descriptor >> 62 != 1 && descriptor >> 62 != 2)
+    fail("bad descriptor",
+         format("wgmma operand %s: only swizzles of 64 and 128 bytes are modelled", which),
          o.start, pc);
+  o.pitch = descriptor >> 62 == 1 ? 128 : 64;
   o.start += cta * kSharedWindow;
   return o;
 }
@@ -100,10 +108,28 @@ std::vector<float> load_operand(const Operand& o, u32 type) {
   return out;
 }
 
+float half_value(u32 bits, u32 type) {
+  return type ? bf16_value(static_cast<u16>(bits)) : f16_value(static_cast<u16>(bits));
+}
+
+// A as a 64 by 16 matrix, from the fragments of 128 threads.
+std::vector<float> load_registers(const WgmmaOp& op) {
+  std::vector<float> out(64 * 16);
+  for (u32 t = 0; t < 128; ++t)
+    for (u32 i = 0; i < 4; ++i) {
+      const u32 row = t / 32 * 16 + t % 32 / 4 + i % 2 * 8, k = t % 4 * 2 + i / 2 * 8;
+      out[row * 16 + k] = half_value(op.registers[t][i] & 0xffff, op.type);
+      out[row * 16 + k + 1] = half_value(op.registers[t][i] >> 16, op.type);
+    }
+  return out;
+}
+
 void compute(WgmmaOp& op) {
   if (op.done) return;
   op.done = true;
-  const std::vector<float> a = load_operand(op.a, op.type), b = load_operand(op.b, op.type);
+  const std::vector<float> a =
+      op.registers.empty() ? load_operand(op.a, op.type) : load_registers(op);
+  const std::vector<float> b = load_operand(op.b, op.type);
   op.out.assign(128, std::vector<float>(op.n / 2));
   for (u32 t = 0; t < 128; ++t) {
     const auto& previous = op.previous[t];
@@ -118,7 +144,7 @@ void compute(WgmmaOp& op) {
     }
   }
   op.previous.assign(128, nullptr);
-  unmark(op.a);
+  if (op.registers.empty()) unmark(op.a);
   unmark(op.b);
 }
 
@@ -165,9 +191,11 @@ using namespace emu;
 
 extern "C" void ge2emu_wgmma_fence() { L->cur->wgmma_fenced = true; }
 
-extern "C" void ge2emu_wgmma(float* d, u32 n, u64 a, u64 b, u32 accumulate, u32 type, u32 trans_a,
-                             u32 trans_b, const char* file, int line) {
-  void* pc = __builtin_return_address(0);
+namespace {
+
+// One thread's part; A by descriptor, or of four registers where those are given.
+void issue(float* d, u32 n, u64 a, const u32* registers, u64 b, u32 accumulate, u32 type,
+           u32 trans_a, u32 trans_b, const char* file, int line, void* pc) {
   Thread& t = *L->cur;
   const u32 in_block = t.tid % L->threads_per_block;
   const u32 first = t.tid - in_block % 128;
@@ -181,20 +209,22 @@ extern "C" void ge2emu_wgmma(float* d, u32 n, u64 a, u64 b, u32 accumulate, u32 
     op.type = type;
     op.first_tid = first;
     op.accumulate = accumulate;
-    op.a = decode(a, 64, trans_a, t.cta, "A", pc);
+    if (registers) op.registers.resize(128);
+    else op.a = decode(a, 64, trans_a, t.cta, "A", pc);
     op.b = decode(b, n, trans_b, t.cta, "B", pc);
     op.pc = pc;
     op.in.resize(128);
     op.previous.resize(128);
   }
   const std::shared_ptr<WgmmaOp> op = group.op;
-  const Operand mine_a = decode(a, 64, trans_a, t.cta, "A", pc);
+  const Operand mine_a = registers ? Operand{} : decode(a, 64, trans_a, t.cta, "A", pc);
   const Operand mine_b = decode(b, n, trans_b, t.cta, "B", pc);
   if (op->n != n || op->a.start != mine_a.start || op->b.start != mine_b.start ||
       op->accumulate != (accumulate != 0))
     fail("barrier divergence", "threads of a warp group give different operands to one wgmma", 0,
          pc);
   const u32 k = t.tid - first;
+  if (registers) std::copy_n(registers, 4, op->registers[k].begin());
   op->previous[k] = in_flight(t, d);
   if (!op->previous[k]) {
     op->in[k].assign(d, d + n / 2);
@@ -203,9 +233,9 @@ extern "C" void ge2emu_wgmma(float* d, u32 n, u64 a, u64 b, u32 accumulate, u32 
              pc);
   }
   std::fill(d, d + n / 2, std::numeric_limits<float>::quiet_NaN());
-  t.open_wgmma.push_back({op, d});
+  t.open_wgmma.push_back({op, d, registers});
   if (t.lane == 0) {
-    check_operand(op->a, "wgmma (operand A) reads", pc);
+    if (!registers) check_operand(op->a, "wgmma (operand A) reads", pc);
     check_operand(op->b, "wgmma (operand B) reads", pc);
   }
   if (++op->arrived == 128) {
@@ -217,6 +247,27 @@ extern "C" void ge2emu_wgmma(float* d, u32 n, u64 a, u64 b, u32 accumulate, u32 
   group.waiting.push_back(t.tid);
   t.wait = Wait{Kind::kWgmma, Site{pc, file, line}, 0, 0, 0};
   block_current();
+}
+
+// Registers of A are read while the instruction runs: they still hold what they held at its issue.
+void check_registers(const WgmmaRef& ref, u32 tid) {
+  if (!ref.a) return;
+  const std::array<u32, 4>& issued = ref.op->registers[tid - ref.op->first_tid];
+  if (!std::equal(issued.begin(), issued.end(), ref.a))
+    report("missing wait", "registers of operand A are written before wgmma_wait", 0, ref.op->pc);
+}
+
+}  // namespace
+
+extern "C" void ge2emu_wgmma(float* d, u32 n, u64 a, u64 b, u32 accumulate, u32 type, u32 trans_a,
+                             u32 trans_b, const char* file, int line) {
+  issue(d, n, a, nullptr, b, accumulate, type, trans_a, trans_b, file, line,
+        __builtin_return_address(0));
+}
+
+extern "C" void ge2emu_wgmma_registers(float* d, u32 n, const u32* a, u64 b, u32 accumulate,
+                                       u32 type, u32 trans_b, const char* file, int line) {
+  issue(d, n, 0, a, b, accumulate, type, 0, trans_b, file, line, __builtin_return_address(0));
 }
 
 extern "C" void ge2emu_wgmma_commit() {
@@ -231,6 +282,7 @@ extern "C" void ge2emu_wgmma_wait(u32 keep) {
     const std::vector<WgmmaRef> refs = std::move(t.wgmma_groups.front());
     t.wgmma_groups.pop_front();
     for (std::size_t i = 0; i < refs.size(); ++i) {
+      check_registers(refs[i], t.tid);
       compute(*refs[i].op);
       const auto later = in_flight(t, refs[i].d);
       bool last = !later;

@@ -4,5 +4,9 @@
 namespace ge2::ptx {
 
 GE2_INLINE int opaque(int value) { return value; }
+template <int N>
+GE2_INLINE void opaque(float (&)[N]) {}
+template <int N>
+GE2_INLINE void opaque(unsigned (&)[N]) {}
 
 }  // namespace ge2::ptx

@@ -47,6 +47,10 @@ GE2_INLINE void tma_store_3d(const TensorMap* map, unsigned smem, int x, int y, 
     const int at[3] = {x, y, z};
     ge2emu_tma_store(map, smem, at, 3);
 }
+GE2_INLINE void tma_store_4d(const TensorMap* map, unsigned smem, int x, int y, int z, int w) {
+    const int at[4] = {x, y, z, w};
+    ge2emu_tma_store(map, smem, at, 4);
+}
 GE2_INLINE void bulk_load(unsigned smem, const void* gmem, unsigned bytes, unsigned bar) {
     ge2emu_bulk_load(smem, gmem, bytes, bar);
 }
