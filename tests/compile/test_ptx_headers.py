@@ -50,7 +50,8 @@ CALLS: dict[str, tuple[tuple[str, ...], str]] = {
     "mma": (FROM_80, "float d[4] = {f[0]}; unsigned a[4] = {u[0]}, b[2] = {u[1]}, h[2] = {u[2]};"
                      "mma_m16n8k16_f16(d, a, b); mma_m16n8k16_bf16(d, a, b);"
                      "mma_m16n8k8_f16(d, h, u[3]); mma_m16n8k8_tf32(d, a, b); f[0] = d[0];"),
-    "opaque": (ALL, "u[0] = opaque(i);"),
+    "opaque": (ALL, "u[0] = opaque(i); float a[2] = {f[0], f[1]}; unsigned b[2] = {u[1], u[2]};"
+                    "opaque(a); opaque(b); f[2] = a[0] + a[1]; u[3] = b[0] + b[1];"),
     "setmaxnreg": (HOPPER, "if (i) setmaxnreg_inc<240>(); else setmaxnreg_dec<24>();"),
     "stmatrix": (FROM_90, "unsigned r[4] = {u[0]}, q[2] = {u[1]}; stmatrix_x4(smem, r);"
                           "stmatrix_x4_trans(smem, r); stmatrix_x2(smem, q);"),
@@ -59,13 +60,20 @@ CALLS: dict[str, tuple[tuple[str, ...], str]] = {
                      "tma_load_4d(smem, map, i, i, i, i, bar);"
                      "tma_load_2d_multicast(smem, map, i, i, bar, 3); bulk_load(smem, f, 64, bar);"
                      "tma_store_2d(map, smem, i, i); tma_store_3d(map, smem, i, i, i);"
+                     "tma_store_4d(map, smem, i, i, i, i);"
                      "bulk_store(f, smem, 64); bulk_commit();"
                      "bulk_wait<1>(); bulk_wait_read<0>();"),
     "wgmma": (HOPPER, "unsigned long long d = wgmma_descriptor(smem, 16, 1024); wgmma_fence();"
                       + "".join(f"float a{n}[{n // 2}] = {{}}; wgmma_f16<{n}, 0, 1>(a{n}, d, d, i);"
                                 f"wgmma_bf16<{n}, 1, 0>(a{n}, d, d, 1); wgmma_commit();"
                                 f"wgmma_wait<0>(); f[{n}] = a{n}[{n // 2 - 1}];"
-                                for n in (8, 16, 32, 64, 96, 128, 160, 192, 256))
+                                for n in (8, 16, 32, 64, 80, 96, 112, 128, 144, 160, 176, 192, 256))
+                      + "unsigned h[4] = {u[0], u[1], u[2], u[3]};"
+                        "unsigned long long e = wgmma_descriptor_64(smem, 16, 512);"
+                      + "".join(f"wgmma_f16_registers<{n}, 1>(a{n}, h, e, i);"
+                                f"wgmma_bf16_registers<{n}, 0>(a{n}, h, d, 1); wgmma_commit();"
+                                f"wgmma_wait<0>(); f[{n}] = a{n}[{n // 2 - 1}];"
+                                for n in (32, 80, 128, 256))
                       + "".join(f"float t{n}[{n // 2}] = {{}}; wgmma_tf32<{n}>(t{n}, d, d, 1);"
                                 f"wgmma_commit(); wgmma_wait<0>(); f[{n}] = t{n}[{n // 2 - 1}];"
                                 for n in (64, 128, 192, 256))),

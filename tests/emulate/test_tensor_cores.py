@@ -139,7 +139,46 @@ def test_wgmma_with_rows_along_n() -> None:
     assert np.allclose(WGMMA.run(text)["d"], a @ b + 0.5, rtol=1e-5, atol=1e-5)
 
 
+# The same with a in registers, loaded as fragments.
+FRAGMENT_WGMMA = Case(
+    WGMMA.text.replace("  wgmma_fence();\n", """  unsigned a[16];
+  for (int i = 0; i < 16; ++i) {
+    const int row = t / 32 * 16 + t % 32 / 4 + i % 2 * 8;
+    const int k = i / 4 * 16 + i % 4 / 2 * 8 + t % 4 * 2;
+    a[i] = args.a[row * 64 + k] | static_cast<unsigned>(args.a[row * 64 + k + 1]) << 16;
+  }
+  wgmma_fence();
+""").replace("wgmma_bf16<64, 0, 0>(d, wgmma_descriptor(smem + 32 * k, 0, 1024),",
+             "wgmma_bf16_registers<64, 0>(d, a + 4 * k,"),
+    inputs=WGMMA.inputs, outputs=WGMMA.outputs, block=WGMMA.block, smem=WGMMA.smem,
+)
+
+
+def test_wgmma_with_a_in_registers() -> None:
+    """The same product once more."""
+    a, b = (WGMMA.inputs[k].view(ml_dtypes.bfloat16).astype(np.float64) for k in "ab")
+    assert np.allclose(FRAGMENT_WGMMA.run()["d"], a @ b.T + 0.5, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("transposed", [False, True], ids=["along k", "along n"])
+def test_wgmma_in_64_byte_swizzle(transposed: bool) -> None:
+    """b as two tiles of 32 columns, one after the other, with rows of 64 bytes."""
+    text = FRAGMENT_WGMMA.text.replace(
+        "const int at = row * 128 + ((k / 8 ^ row % 8) * 16) + k % 8 * 2;",
+        "const int at = k / 32 * 4096 + row * 64 + ((k % 32 / 8 ^ row / 2 % 4) * 16) + k % 8 * 2;")
+    text = text.replace(
+        "wgmma_descriptor(smem + 8192 + 32 * k, 0, 1024)",
+        "wgmma_descriptor_64(smem + 8192 + 1024 * k, 4096, 512)" if transposed else
+        "wgmma_descriptor_64(smem + 8192 + k / 2 * 4096 + k % 2 * 32, 0, 512)")
+    if transposed:
+        text = text.replace("wgmma_bf16_registers<64, 0>", "wgmma_bf16_registers<64, 1>")
+    a, b = (WGMMA.inputs[k].view(ml_dtypes.bfloat16).astype(np.float64) for k in "ab")
+    wanted = a @ (b if transposed else b.T) + 0.5
+    assert np.allclose(FRAGMENT_WGMMA.run(text)["d"], wanted, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(("case", "old", "new", "kind"), [
+    (FRAGMENT_WGMMA, "  wgmma_commit();", "  a[5] += 1;\n  wgmma_commit();", "missing wait"),
     (MMA, "  __syncwarp();\n  unsigned a", "  unsigned a", "data race"),
     (MMA, "  __syncwarp();\n  stmatrix", "  stmatrix", "data race"),
     (MMA, "t / 16 * 8) * 2)", "t / 16 * 8) * 2 + 2)", "misaligned access"),
