@@ -115,6 +115,35 @@ def _gemm(problem: Problem, op: KernelOp) -> None:
                      f"{y.shape}, expanded by stride 0")
 
 
+def _attention(problem: Problem, op: KernelOp) -> None:
+    from ..compiler import opdefs
+    from ..compiler.ir.types import TensorType
+
+    q, k = problem.inputs[:2]
+    assert q is not None and k is not None
+    _require(len(q.shape) == 4, "q", q, "4 axes: batch, head, query, element")
+    types = [None if t is None else TensorType(t.dtype, t.shape) for t in problem.inputs]
+    attrs = {**problem.attr_map, "lse": len(problem.outputs) > 1}
+    wanted = opdefs.infer("ATTENTION", types, attrs)
+    for index, (spec, kind) in enumerate(zip(problem.outputs, wanted, strict=True)):
+        _require(spec.shape == kind.shape, f"output {index}", spec, kind.shape)
+        if spec.dtype != kind.dtype:
+            raise DtypeMismatch("ATTENTION makes another element type", argument=f"output {index}",
+                                found=spec.dtype, wanted=kind.dtype)
+    named = {op.input_name(slot): spec for slot, spec in enumerate(problem.inputs)}
+    starts = named.get("q_starts")
+    scores = (starts.shape[0] - 1 if starts else q.shape[0], *q.shape[1:3], k.shape[2])
+    for name, given in named.items():
+        if given is None and name.startswith("extras"):
+            raise MissingInput("the formula of the scores needs its operands", argument=name,
+                               found="rank -1")
+        if given is not None and name.startswith(("mask", "extras")):
+            _require(given.shape == scores, name, given, f"{scores}, expanded by stride 0")
+        if given is not None and name in ("kv_len", "q_starts", "k_starts") and not given.is_dense:
+            raise StrideMismatch("lengths and starts lie side by side", argument=name,
+                                 found=given.strides, wanted="(1,)")
+
+
 def _matrix(spec: TensorSpec, transposed: bool) -> tuple[int, int]:
     rows, cols = spec.shape[-2:]
     return (cols, rows) if transposed else (rows, cols)
@@ -309,6 +338,7 @@ def _lab_window(problem: Problem, _op: KernelOp) -> None:
 _CHECKS: dict[str, Callable[[Problem, KernelOp], None]] = {
     "ELEMENTWISE": _elementwise,
     "GEMM_BIAS_ACT": _gemm,
+    "ATTENTION": _attention,
     "ROW": _row,
     "CONCAT": _concat,
     "GATHER": _gather,

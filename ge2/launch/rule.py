@@ -40,7 +40,7 @@ class LaunchRule(Protocol):
 
 
 FAMILIES = ("gemm", "lab", "elementwise", "row", "scan", "movement", "gather", "pad", "resample",
-            "conv", "conv_lines", "pool")
+            "conv", "conv_lines", "pool", "attention")
 
 
 class _Rules(Mapping[str, LaunchRule]):

@@ -75,6 +75,21 @@ KERNEL_OPS: dict[str, KernelOp] = {
             AttrSpec("f32", "str", "ieee", F32_MODES, "how products of f32 are computed"),
         ), 2, "act(alpha * op(A) op(B) + beta * C + bias), or epilogue(acc, bias, C, extras); a "
            "second output is the epilogue's second result"),
+        KernelOp("ATTENTION", ("q", "k", "v", "mask?", "kv_len?", "q_starts?", "k_starts?",
+                               "extras*"), (
+            AttrSpec("scale", "float", REQUIRED, doc="factor of the products"),
+            AttrSpec("query_offset", "int", 0, doc="place of query 0 among the keys; with kv_len, "
+                     "kv_len - Q; of packed sequences K - Q"),
+            AttrSpec("left_window_size", "int", -1, doc="keys seen before a query; -1 = all"),
+            AttrSpec("right_window_size", "int", -1,
+                     doc="keys seen after a query; -1 = all, 0 = causal"),
+            AttrSpec("score", "expr", None, doc="0: none; else a formula over input 0 = product * "
+                     "scale and the extras at coordinates (sample, head, query, key); a second "
+                     "result tells whether the key is allowed"),
+        ), 2, "q [B, H, Q, D], k [B, G, K, D], v [B, G, K, V] with neighbours along the last axis; "
+           "mask and extras expanded to [B, H, Q, K] by stride 0; outputs [B, H, Q, V] and "
+           "log-sum-exps [B, H, Q]; with starts B is 1, and sequence i has rows starts[i] to "
+           "starts[i + 1]"),
         KernelOp("ROW", ("x", "more*"), (AttrSpec("row", "expr", REQUIRED),), 8,
                  doc="a row operator over the last axis of x; more broadcast to x [*rows, n]"),
         KernelOp("SCAN", ("x",), (

@@ -164,9 +164,17 @@ def _pool(problem: Problem, inputs: Inputs) -> list[Array]:
     return opdefs.reference(op, list(inputs), attrs)
 
 
+def _attention(problem: Problem, inputs: Inputs) -> list[Array]:
+    from ..compiler import opdefs
+
+    return opdefs.reference("ATTENTION", list(inputs), {
+        **problem.attr_map, "lse": len(problem.outputs) > 1})
+
+
 _REFERENCES: dict[str, Callable[[Problem, Inputs], list[Array]]] = {
     "ELEMENTWISE": _elementwise,
     "GEMM_BIAS_ACT": _gemm,
+    "ATTENTION": _attention,
     "ROW": _row,
     "LAB_NORMALIZE_SUM": _normalize_sum,
     "LAB_REDUCE": _row,
@@ -201,13 +209,24 @@ def random_inputs(problem: Problem, seed: int) -> list[Array | None]:
                              for n, stride in zip(spec.shape, spec.strides, strict=True))
             values = (draw.standard_normal(distinct) if DTYPES[spec.dtype].kind == "float"
                       else draw.integers(0, _index_limit(problem, slot), distinct))
+            if problem.op_type == "ATTENTION" and slot in (5, 6):
+                values = _starts(problem, slot)
             array = values.astype(numpy_dtype(spec.dtype))
             arrays.append(np.broadcast_to(array, spec.shape))
     return arrays
 
 
+def _starts(problem: Problem, slot: int) -> Array:
+    """Return where packed sequences of nearly equal lengths begin."""
+    rows, starts = problem.inputs[slot - 5], problem.inputs[slot]
+    assert rows is not None and starts is not None
+    return np.linspace(0, rows.shape[2], starts.shape[0]).astype(np.int64)
+
+
 def _index_limit(problem: Problem, slot: int) -> int:
     table = problem.inputs[0]
+    if problem.op_type == "ATTENTION" and slot == 4:
+        return problem.inputs[1].shape[2] + 1  # type: ignore[union-attr]
     if problem.op_type == "GATHER" and slot == 1 and table is not None:
         return max(table.shape[int(problem.attr_map["axis"])], 1)  # type: ignore[call-overload]
     return 2

@@ -16,6 +16,7 @@ INT32_MAX = 2**31 - 1
 _OPERANDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(GEMM_OPS, ("A", "B", "bias", "C")),
     "CONV2D": ("X", "W", "bias", "residual"),
+    "ATTENTION": ("Q", "K", "V", "mask", "kv_len", "q_starts", "k_starts"),
 }
 
 
@@ -24,7 +25,8 @@ def problem_dims(problem: Problem) -> dict[str, int]:
 
     Always SIZE (elements of the first output) and RANK (largest of all tensors); M, N, K and BATCH
     of products; ROWS and N of row operators; a convolution's as the product that it is, plus its
-    channels, groups and kernel extents.
+    channels, groups and kernel extents; QUERIES and KEYS of an attention, its query heads of all
+    samples, and the elements of a head of q and of v.
     """
     present = [t for t in problem.tensors if t is not None]
     dims = {
@@ -69,12 +71,20 @@ def _conv_dims(problem: Problem) -> dict[str, int]:
     }
 
 
+def _attention_dims(problem: Problem) -> dict[str, int]:
+    q, k, v = problem.inputs[:3]
+    assert q is not None and k is not None and v is not None
+    return {"QUERIES": q.shape[2], "KEYS": k.shape[2], "HEADS": q.shape[0] * q.shape[1],
+            "HEAD_SIZE": q.shape[3], "VALUE_SIZE": v.shape[3]}
+
+
 _FAMILY_DIMS: Mapping[str, Callable[[Problem], dict[str, int]]] = {
     **dict.fromkeys(GEMM_OPS, _gemm_dims),
     **dict.fromkeys(("ROW", "LAB_REDUCE", "LAB_STREAM", "LAB_REMAT", "LAB_FUSE"), _row_dims),
     "LAB_STAGE": _window_dims,
     "SCAN": _row_dims,
     "CONV2D": _conv_dims,
+    "ATTENTION": _attention_dims,
 }
 
 

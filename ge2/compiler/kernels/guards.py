@@ -208,7 +208,19 @@ def gemm_wgmma_f32(problem: Problem, variant: Variant, device: DeviceProfile) ->
     return wgmma_f32_refusal(problem, variant)
 
 
+def attention_simt(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Queries, keys, values and weights of a tile lie in shared memory."""
+    from ...launch.attention import simt_shared_bytes
+    from ...launch.attention_call import attention_call
+
+    smem = simt_shared_bytes(variant, attention_call(problem))
+    if smem > device.smem_per_block:
+        return f"needs {smem} bytes of shared memory, a block has {device.smem_per_block}"
+    return ""
+
+
 CUSTOM_GUARDS: dict[str, CustomGuard] = {
+    "attention_simt": attention_simt,
     "conv2d_size": refuse_conv,
     "conv2d_lines": refuse_lines,
     "elementwise_rows": elementwise_rows,

@@ -18,6 +18,7 @@ from ..opdefs.elementwise import formulas
 from ..opdefs.gemm_epilogue import epilogue_of
 from ..opdefs.layout import axis_pads
 from ..opdefs.shapes import spatial, window_pads
+from .lower_attention import lower_attention
 from .lower_row import lower_row
 from .lower_scan import lower_scan
 from .strides import expand
@@ -26,7 +27,8 @@ Specs = Sequence[TensorSpec | None]
 Ints = tuple[int, ...]
 
 _STRIDED = {"ELEMENTWISE": True, "GEMM_BIAS_ACT": True, "ROW": True, "CONCAT": True, "SCAN": True,
-            "GATHER": True, "RESAMPLE": False, "PAD": True, "CONV2D": False, "POOL2D": False}
+            "ATTENTION": True, "GATHER": True, "RESAMPLE": False, "PAD": True, "CONV2D": False,
+            "POOL2D": False}
 
 
 def accepts_strides(op_type: str) -> bool:
@@ -224,4 +226,5 @@ _RULES: dict[str, Rule] = {
     "AVG_POOL": _pool,
     **dict.fromkeys(("RESHAPE", "FLATTEN", "SQUEEZE", "UNSQUEEZE", "TRANSPOSE", "EXPAND"), _copy),
 }
-_FAMILIES: dict[str, Rule] = {"elementwise": _elementwise, "row": lower_row, "scan": lower_scan}
+_FAMILIES: dict[str, Rule] = {"elementwise": _elementwise, "row": lower_row, "scan": lower_scan,
+                              "attention": lower_attention}

@@ -22,6 +22,7 @@ FLAGS = (
 DIMS = (
     "M", "N", "K", "BATCH", "ROWS", "SIZE", "RANK",
     "IN_CHANNELS", "OUT_CHANNELS", "GROUPS", "KERNEL_H", "KERNEL_W",
+    "QUERIES", "KEYS", "HEADS", "HEAD_SIZE", "VALUE_SIZE",
 )
 LAYOUTS = ("row", "col", "strided", "dense", "inner", "broadcast")
 

@@ -1,90 +1,79 @@
-"""Scaled dot-product attention and rotary position embedding."""
+"""Scaled dot-product attention: schema, inference and reference."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ...contract import DTYPES, AttrSpec
 from ...errors import GraphError, ShapeMismatch
-from ..ir import expr as ex
-from ..ir.dim import Extent
-from ..ir.expr import Expr
+from ..ir.expr import evaluate
 from ..ir.nodes import TensorType
+from .activations import fitted
+from .attention_parts import decompose
+from .attention_shapes import (
+    EXTRAS,
+    K_STARTS,
+    LENGTH,
+    MASK,
+    Q_STARTS,
+    Heads,
+    heads_of,
+    is_masked,
+    sequences_of,
+)
 from .normalize import masked_softmax, softmax
-from .opdef import FLOATS, INDEX, Array, Arrays, Builder, OpDef, Types
+from .opdef import ALL, FLOATS, INDEX, Array, Arrays, OpDef, Types
 from .shapes import broadcasts_to, optional, tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Heads:
-    """Extents of one attention call.
-
-    Attributes:
-        batch, queries, keys: B, Q and K.
-        heads, groups: query heads and key/value heads.
-        size, value_size: per head, of q and k, and of v.
-    """
-
-    batch: Extent
-    queries: Extent
-    keys: Extent
-    heads: Extent
-    groups: Extent
-    size: Extent
-    value_size: Extent
-
-
-def heads_of(q: TensorType, k: TensorType, v: TensorType, attrs: dict[str, Any]) -> Heads:
-    """Return the extents; inputs are [B, H, S, D], or [B, S, H * D] with the head counts given.
-
-    Raises:
-        ShapeMismatch: the shapes do not fit together.
-        GraphError: head counts are missing.
-    """
-    if not q.rank == k.rank == v.rank or q.rank not in (3, 4):
-        raise ShapeMismatch("ATTENTION takes q, k and v of rank 3 or 4", found=f"{q}, {k}, {v}")
-    if q.rank == 4:
-        made = Heads(q.shape[0], q.shape[2], k.shape[2], q.shape[1], k.shape[1], q.shape[3],
-                     v.shape[3])
-        same = (k.shape[3] == q.shape[3] and v.shape[:3] == k.shape[:3]
-                and k.shape[0] == q.shape[0])
-    else:
-        h, g = attrs["q_num_heads"], attrs["kv_num_heads"]
-        if not h or not g:
-            raise GraphError("ATTENTION on rank 3 needs q_num_heads and kv_num_heads")
-        made = Heads(q.shape[0], q.shape[1], k.shape[1], h, g, q.shape[2] // h, v.shape[2] // g)
-        same = (k.shape[2] == made.size * g and q.shape[2] == made.size * h
-                and v.shape[2] == made.value_size * g
-                and v.shape[:2] == k.shape[:2] and k.shape[0] == q.shape[0])
-    if not same:
-        raise ShapeMismatch("ATTENTION q, k and v do not fit together", found=f"{q}, {k}, {v}")
-    if isinstance(made.heads, int) and isinstance(made.groups, int) and (
-            made.groups < 1 or made.heads % made.groups):
-        raise ShapeMismatch("ATTENTION key heads do not divide the query heads",
-                            found=f"{made.heads} and {made.groups}")
-    return made
 
 
 def _infer(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
     q, k, v = (tensor(types, i) for i in range(3))
     h = heads_of(q, k, v, attrs)
-    mask, length = optional(types, 3), optional(types, 4)
-    scores = (h.batch, h.heads, h.queries, h.keys)
-    if mask is not None and not broadcasts_to(mask.shape, scores):
-        raise ShapeMismatch("ATTENTION mask does not broadcast to the scores", found=mask,
-                            wanted=f"{scores}")
-    if length is not None and length.shape != (h.batch,):
+    mask, length = optional(types, MASK), optional(types, LENGTH)
+    q_starts, k_starts = optional(types, Q_STARTS), optional(types, K_STARTS)
+    if (q_starts is None) != (k_starts is None):
+        raise GraphError("ATTENTION takes q_starts and k_starts together")
+    if q_starts is not None:
+        _check_packed(h, q_starts, k_starts, mask)
+    sequences = sequences_of(h, q_starts)
+    scores = (sequences, h.heads, h.queries, h.keys)
+    for name, given in (("mask", mask), *(("extras", t) for t in types[EXTRAS:])):
+        if given is not None and not broadcasts_to(given.shape, scores):
+            raise ShapeMismatch(f"ATTENTION {name} does not broadcast to the scores", found=given,
+                                wanted=f"{scores}")
+    if length is not None and length.shape != (sequences,):
         raise ShapeMismatch("ATTENTION kv_len is one length per sample", found=length,
-                            wanted=f"[{h.batch}]")
+                            wanted=f"[{sequences}]")
     if mask is not None and mask.dtype not in ("bool", q.dtype):
         raise GraphError("ATTENTION mask is bool or of q's dtype", found=mask)
+    _check_score(attrs["score"], len(types) - EXTRAS)
+    statistics = TensorType(DTYPES[q.dtype].compute, (h.batch, h.heads, h.queries))
+    more = [statistics] if attrs["lse"] else []
     if q.rank == 4:
-        return [TensorType(q.dtype, (h.batch, h.heads, h.queries, h.value_size))]
-    return [TensorType(q.dtype, (h.batch, h.queries, h.heads * h.value_size))]
+        return [TensorType(q.dtype, (h.batch, h.heads, h.queries, h.value_size)), *more]
+    return [TensorType(q.dtype, (h.batch, h.queries, h.heads * h.value_size)), *more]
+
+
+def _check_packed(h: Heads, q_starts: TensorType, k_starts: TensorType,
+                  mask: TensorType | None) -> None:
+    if h.batch != 1 or q_starts.rank != 1 or k_starts.shape != q_starts.shape:
+        raise ShapeMismatch("ATTENTION on packed sequences takes a batch of 1 and two rows of "
+                            "starts", found=f"batch {h.batch}, {q_starts}, {k_starts}")
+    if mask is not None:
+        raise GraphError("ATTENTION on packed sequences takes no mask", found=mask)
+
+
+def _check_score(score: Any, extras: int) -> None:
+    if score is None:
+        if extras > 0:
+            raise GraphError("ATTENTION extras need a score formula", found=f"{extras} extras")
+        return
+    if len(score.outputs) > 2 or score.n_scalars or score.n_inputs > 1 + max(extras, 0):
+        raise GraphError("ATTENTION score is a formula over the score and the extras, without "
+                         "scalars, with one or two results", found=score.text)
 
 
 def _split(x: Array, heads: int) -> Array:
@@ -92,12 +81,6 @@ def _split(x: Array, heads: int) -> Array:
     if x.ndim == 4:
         return x
     return x.reshape(x.shape[0], x.shape[1], heads, -1).transpose(0, 2, 1, 3)
-
-
-def is_masked(attrs: dict[str, Any], mask: object, length: object) -> bool:
-    """Return whether some positions may be forbidden."""
-    return (mask is not None or length is not None or attrs["is_causal"]
-            or attrs["left_window_size"] >= 0 or attrs["right_window_size"] >= 0)
 
 
 def _allowed(attrs: dict[str, Any], h: Heads, mask: Array | None, length: Array | None) -> Array:
@@ -123,38 +106,103 @@ def _allowed(attrs: dict[str, Any], h: Heads, mask: Array | None, length: Array 
 
 def _reference(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
     q, k, v = (a for a in arrays[:3] if a is not None)
-    mask, length = optional(arrays, 3), optional(arrays, 4)
     kinds = [TensorType("f32", a.shape) for a in (q, k, v)]
     h: Any = heads_of(kinds[0], kinds[1], kinds[2], attrs)
-    rank, group = q.ndim, h.heads // h.groups
     q, k, v = _split(q, h.heads), _split(k, h.groups), _split(v, h.groups)
+    packed = optional(arrays, Q_STARTS) is not None
+    out, lse = (_packed if packed else _attend)(q, k, v, h, list(arrays[MASK:]), attrs)
+    if arrays[0].ndim == 3:  # type: ignore[union-attr]
+        out = out.transpose(0, 2, 1, 3).reshape(h.batch, h.queries, h.heads * h.value_size)
+    return [out, lse] if attrs["lse"] else [out]
+
+
+def _packed(q: Array, k: Array, v: Array, h: Heads, rest: list[Any],
+            attrs: dict[str, Any]) -> tuple[Array, Array]:
+    """Return one attention per sequence; a sequence's last query meets its last key."""
+    length, q_starts, k_starts = (rest[i - MASK] for i in (LENGTH, Q_STARTS, K_STARTS))
+    extras = [x.reshape((1,) * (4 - x.ndim) + x.shape) for x in rest[EXTRAS - MASK:]]
+    out: Array = np.zeros((1, *q.shape[1:3], v.shape[3]), q.dtype)
+    lse = np.full(q.shape[:3], -np.inf, q.dtype)
+    for b in range(len(q_starts) - 1):
+        rows, keys = (slice(int(s[b]), int(s[b + 1])) for s in (q_starts, k_starts))
+        n = rows.stop - rows.start, keys.stop - keys.start
+        own = [None, None if length is None else length[b:b + 1], None, None,
+               *(x[b:b + 1] if x.shape[0] > 1 else x for x in extras)]
+        part = replace(h, queries=n[0], keys=n[1])
+        out[:, :, rows], lse[:, :, rows] = _attend(
+            q[:, :, rows], k[:, :, keys], v[:, :, keys], part, own,
+            {**attrs, "query_offset": n[1] - n[0]}, first=b)
+    return out, lse
+
+
+def _attend(q: Array, k: Array, v: Array, h: Any, rest: list[Any], attrs: dict[str, Any],
+            first: int = 0) -> tuple[Array, Array]:
+    """Return values [B, H, Q, V] and log-sum-exps [B, H, Q] of heads-first operands.
+
+    Args:
+        q, k, v, h: operands and their extents.
+        rest: the inputs behind v.
+        attrs: all attributes.
+        first: number of the first sequence, where the formula of the scores asks.
+    """
+    mask, length = optional(rest, 0), optional(rest, LENGTH - MASK)
+    group = h.heads // h.groups
     scale = attrs["scale"] if attrs["scale"] is not None else 1.0 / np.sqrt(max(h.size, 1))
     # Query heads of one group are rows of one product, so that BLAS sees whole matrices.
     rows = (q * q.dtype.type(scale)).reshape(h.batch, h.groups, group * h.queries, h.size)
     shape = (h.batch, h.groups, group, h.queries, h.keys)
     allowed = bias = None
-    if is_masked(attrs, mask, length):
+    if is_masked(attrs, [None, None, None, *(x is not None for x in rest)]):
         allowed = _by_group(_allowed(attrs, h, mask, length), shape)
     if mask is not None and mask.dtype != bool:
         bias = _by_group(mask, shape)
+    extras = [_by_group(x, shape) for x in rest[EXTRAS - MASK:]]
     out: Array = np.empty((h.batch, h.groups, group * h.queries, h.value_size), q.dtype)
+    lse: Array = np.empty(shape[:4], q.dtype)
     for part in _parts(shape):
         scores = rows[part] @ k[part].swapaxes(-1, -2)
         scores = scores.reshape(*scores.shape[:2], *shape[2:])
         if attrs["softcap"] > 0:
             cap = scores.dtype.type(attrs["softcap"])
             scores = np.tanh(scores / cap) * cap
+        may = None if allowed is None else allowed[part]
+        if attrs["score"] is not None:
+            scores, more = _modified(attrs["score"], scores, extras, part, shape, first)
+            may = may if more is None else may & more
         if bias is not None:
             scores += bias[part]
-        if allowed is not None:
-            scores = masked_softmax(scores, allowed[part], -1)
+        if attrs["lse"]:
+            lse[part] = _log_sum_exp(scores, may)
+        if may is not None:
+            scores = masked_softmax(scores, may, -1)
         elif h.keys:
             scores = softmax(scores, -1)
         out[part] = scores.reshape(*scores.shape[:2], group * h.queries, h.keys) @ v[part]
-    out = out.reshape(h.batch, h.heads, h.queries, h.value_size)
-    if rank == 3:
-        out = out.transpose(0, 2, 1, 3).reshape(h.batch, h.queries, h.heads * h.value_size)
-    return [out]
+    return (out.reshape(h.batch, h.heads, h.queries, h.value_size),
+            lse.reshape(h.batch, h.heads, h.queries))
+
+
+def _modified(score: Any, scores: Array, extras: list[Array], part: tuple[slice, slice],
+              shape: tuple[int, ...], first: int) -> tuple[Array, Array | None]:
+    """Return what a formula makes of scores, and which it allows."""
+    batch, groups, group, queries, keys = shape
+    wide = "f64" if scores.dtype == np.float64 else ""
+    heads = np.arange(groups * group).reshape(1, groups, group, 1, 1)
+    coords = (np.arange(first, first + batch)[part[0]].reshape(-1, 1, 1, 1, 1),
+              heads[:, part[1]], np.arange(queries)[:, None], np.arange(keys))
+    found = evaluate(fitted(score, [wide] * score.n_inputs).outputs,
+                     [scores, *(x[part] for x in extras)], coords)
+    full = [np.broadcast_to(x, scores.shape) for x in found]
+    return full[0].astype(scores.dtype), full[1] if len(full) > 1 else None
+
+
+def _log_sum_exp(scores: Array, allowed: Array | None) -> Array:
+    """Return it along the last axis; -inf where nothing is allowed."""
+    if allowed is not None:
+        scores = np.where(allowed, scores, scores.dtype.type(-np.inf))
+    peak = np.max(scores, axis=-1, initial=-np.inf)
+    shift = np.where(np.isneginf(peak), scores.dtype.type(0), peak)
+    return np.asarray(shift + np.log(np.sum(np.exp(scores - shift[..., None]), axis=-1)))
 
 
 def _by_group(mask: Array, shape: tuple[int, ...]) -> Array:
@@ -174,114 +222,26 @@ def _parts(shape: tuple[int, ...]) -> list[tuple[slice, slice]]:
     return [(slice(b, b + 1), slice(g, g + 1)) for b in range(batch) for g in range(groups)]
 
 
-def _heads_first(builder: Builder, value: str, heads: Extent) -> str:
-    kind = builder.type(value)
-    if kind.rank == 4:
-        return value
-    size = kind.shape[2] // heads if isinstance(heads, int) else 1
-    split = builder.op("RESHAPE", value, shape=(*kind.shape[:2], heads, size), allowzero=True)
-    return builder.op("TRANSPOSE", split, perm=(0, 2, 1, 3))
-
-
-def _score_formula(attrs: dict[str, Any], h: Heads, dtype: str, mask: str,
-                   has_length: bool, scale: float) -> ex.ExprBundle:
-    """Return (score, allowed) of inputs scores, mask?, kv_len? at coordinates (b, h, q, k)."""
-    score = ex.input(0, DTYPES[dtype].compute)
-    score = score * scale
-    if attrs["softcap"] > 0:
-        score = ex.tanh(score / attrs["softcap"]) * attrs["softcap"]
-    query, key = ex.coord(2), ex.coord(3)
-    rules: list[Expr] = []
-    position = query + attrs["query_offset"]
-    if has_length:
-        length = ex.input(2 if mask else 1, "i64")
-        position = query + length - h.queries  # type: ignore[operator]
-        rules.append(key < length)
-    if attrs["is_causal"]:
-        rules.append(key <= position)
-    if attrs["left_window_size"] >= 0:
-        rules.append(position - key <= attrs["left_window_size"])
-    if attrs["right_window_size"] >= 0:
-        rules.append(key - position <= attrs["right_window_size"])
-    if mask == "bool":
-        rules.append(ex.input(1, "bool"))
-    elif mask:
-        bias = ex.input(1, DTYPES[dtype].compute)
-        score = score + bias
-        rules.append(bias.ne(float("-inf")))
-    allowed = rules[0] if rules else ex.const(True, "bool")
-    for rule in rules[1:]:
-        allowed = ex.logical_and(allowed, rule)
-    return ex.ExprBundle((score, allowed))
-
-
-def _decompose(builder: Builder, inputs: Sequence[str],
-               attrs: dict[str, Any]) -> Sequence[str] | None:
-    kinds = [builder.type(v) for v in inputs[:3]]
-    dtype = kinds[0].dtype
-    h = heads_of(kinds[0], kinds[1], kinds[2], attrs)
-    mask, length = (optional(inputs, i) or "" for i in (3, 4))
-    fixed = all(isinstance(e, int) for e in (h.size, h.heads, h.groups, attrs["query_offset"]))
-    if not fixed or (length and not isinstance(h.queries, int)):
-        return None
-    group: Any = h.heads // h.groups  # type: ignore[operator]
-    q, k, v = (_heads_first(builder, value, n)
-               for value, n in zip(inputs[:3], (h.heads, h.groups, h.groups), strict=True))
-    if group > 1:
-        q = builder.op("RESHAPE", q, shape=(h.batch, h.groups, group, h.queries, h.size),
-                       allowzero=True)
-        k, v = (builder.op("UNSQUEEZE", value, axes=(2,)) for value in (k, v))
-    rank = builder.type(k).rank
-    swap = (*range(rank - 2), rank - 1, rank - 2)
-    scores = builder.op("MATMUL", q, builder.op("TRANSPOSE", k, perm=swap))
-    full = (h.batch, h.heads, h.queries, h.keys)
-    scores = builder.op("RESHAPE", scores, shape=full, allowzero=True)
-    scale = attrs["scale"] if attrs["scale"] is not None else float(h.size) ** -0.5  # type: ignore[arg-type]
-    operands = [scores]
-    if mask:
-        operands.append(mask)
-    if length:
-        length = builder.op("CAST", length, to="i64")
-        operands.append(builder.op("RESHAPE", length, shape=(h.batch, 1, 1, 1)))
-    formula = _score_formula(attrs, h, dtype, builder.type(mask).dtype if mask else "",
-                             bool(length), scale)
-    masked = is_masked(attrs, mask or None, length or None)
-    if masked:
-        weights, allowed = builder.multi("FUSED_ELEMENTWISE", 2, *operands, expr=formula,
-                                         dtypes=f"{dtype},bool")
-        weights = builder.op("MASKED_SOFTMAX", weights, allowed, axis=-1)
-    else:
-        single = ex.ExprBundle(formula.outputs[:1])
-        weights = builder.op("FUSED_ELEMENTWISE", *operands, expr=single, dtypes=dtype)
-        weights = builder.op("SOFTMAX", weights, axis=-1)
-    if group > 1:
-        weights = builder.op("RESHAPE", weights, allowzero=True,
-                             shape=(h.batch, h.groups, group, h.queries, h.keys))
-    out = builder.op("MATMUL", weights, v)
-    if group > 1:
-        out = builder.op("RESHAPE", out, shape=(h.batch, h.heads, h.queries, h.value_size),
-                         allowzero=True)
-    if kinds[0].rank == 3:
-        out = builder.op("TRANSPOSE", out, perm=(0, 2, 1, 3))
-        out = builder.op("RESHAPE", out, allowzero=True,
-                         shape=(h.batch, h.queries, h.heads * h.value_size))
-    return [out]
-
-
 OPDEFS = (
-    OpDef("ATTENTION", ("q", "k", "v", "mask?", "kv_len?"), 1,
+    OpDef("ATTENTION", ("q", "k", "v", "mask?", "kv_len?", "q_starts?", "k_starts?", "extras*"), 2,
           (AttrSpec("scale", "float", None, doc="factor of the scores; 1 / sqrt(head size)"),
            AttrSpec("is_causal", "bool", False, doc="a query sees keys up to its own place"),
            AttrSpec("query_offset", "int", 0, doc="place of query 0 among the keys (kv_len - Q "
-                    "when kv_len is given)"),
+                    "when kv_len is given, K - Q of each packed sequence)"),
            AttrSpec("q_num_heads", "int", None, doc="query heads of rank-3 inputs"),
            AttrSpec("kv_num_heads", "int", None, doc="key heads of rank-3 inputs"),
            AttrSpec("softcap", "float", 0.0, doc="scores become cap * tanh(score / cap); 0 = off"),
            AttrSpec("left_window_size", "int", -1, doc="keys seen before a query; -1 = all"),
-           AttrSpec("right_window_size", "int", -1, doc="keys seen after a query; -1 = all")),
+           AttrSpec("right_window_size", "int", -1, doc="keys seen after a query; -1 = all"),
+           AttrSpec("score", "expr", None, doc="what becomes of a score, before the mask: input 0 "
+                    "is the score, 1.. extras, at coordinates (sample, head, query, key); a "
+                    "second output tells whether the key is allowed"),
+           AttrSpec("lse", "bool", False, doc="also return the log-sum-exp of each row")),
           _infer, _reference, properties=frozenset({"mergeable", "rematerializable"}),
-          family="attention", dtypes=FLOATS, other={"mask": (*FLOATS, "bool"), "kv_len": INDEX},
-          decompose=_decompose,
-          doc="softmax(q k^T * scale + mask) v per head; key heads may be shared by query heads; "
-              "a row with no allowed key is 0."),
+          family="attention", dtypes=FLOATS,
+          other={"mask": (*FLOATS, "bool"), "kv_len": INDEX, "q_starts": INDEX, "k_starts": INDEX,
+                 "extras": ALL},
+          decompose=decompose,
+          doc="softmax(q k^T * scale + mask) v per head; key heads may be shared; a row without "
+              "a key is 0."),
 )
