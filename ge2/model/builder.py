@@ -319,7 +319,6 @@ class GraphBuilder:
 def _operator_method(builder: GraphBuilder, op: str) -> Callable[..., Any]:
     """Return the method of one operator, with its signature and docstring."""
     definition = opdefs.OPS[op]
-    several = definition.n_outputs != 1
 
     def method(*inputs: Operand | None, name: str | None = None, **attrs: Any) -> Any:
         bound = list(inputs)
@@ -330,7 +329,8 @@ def _operator_method(builder: GraphBuilder, op: str) -> Callable[..., Any]:
             elif formal.endswith("?"):
                 bound.append(None)
         values = builder.apply(op, *bound, name=name, **attrs)
-        return values if several else values[0]
+        # Where the attributes decide on further outputs, one alone needs no tuple.
+        return values if len(values) > 1 or not definition.n_outputs else values[0]
 
     method.__name__ = op.lower()
     method.__qualname__ = f"GraphBuilder.{op.lower()}"

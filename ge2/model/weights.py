@@ -1,7 +1,8 @@
 """Weights in safetensors files, memory-mapped: an array costs nothing until it is read.
 
-The format is 8 bytes of header length, a JSON header and raw little-endian data; reading it here
-keeps the arrays views of the mapping, bf16 included.
+The format is 8 bytes of header length, a JSON header and raw little-endian data. The safetensors
+package writes it; its reader would copy every array, so that reading is done here: arrays are views
+of the mapping, bf16 included.
 """
 
 from __future__ import annotations
@@ -15,12 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..contract import dtype_name, numpy_dtype
+from ..contract import numpy_dtype
 from ..errors import ModelError, near_matches
 
 _CODES = {"F32": "f32", "F16": "f16", "BF16": "bf16", "F64": "f64", "I32": "i32", "I64": "i64",
           "BOOL": "bool", "U8": "u8", "I8": "i8"}
-_NAMES = {name: code for code, name in _CODES.items()}
 _MAX_HEADER = 100_000_000
 
 
@@ -72,21 +72,10 @@ def open_weights(path: Path, where: str) -> dict[str, npt.NDArray[Any]]:
 
 def save_weights(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     """Write arrays as a safetensors file, each aligned to its element size."""
-    header: dict[str, Any] = {}
-    offset = 0
-    # Largest items first keeps every array aligned without gaps, which the format forbids.
-    ordered = sorted(arrays.items(), key=lambda kv: (-kv[1].dtype.itemsize, kv[0]))
-    for name, array in ordered:
-        header[name] = {"dtype": _NAMES[dtype_name(array.dtype)], "shape": list(array.shape),
-                        "data_offsets": [offset, offset + array.nbytes]}
-        offset += array.nbytes
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-(len(text) + 8) % 64)
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little"))
-        file.write(text)
-        for _, array in ordered:
-            file.write(np.ascontiguousarray(array).tobytes())
+    from safetensors.numpy import save_file
+
+    save_file({name: np.ascontiguousarray(array).reshape(array.shape)
+               for name, array in arrays.items()}, path)
 
 
 def _header(first: bytes, read: Any, size: int, path: Path, where: str) -> dict[str, Any]:
