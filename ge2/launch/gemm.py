@@ -166,6 +166,30 @@ def _tensor_core_shape(variant: Variant, call: GemmCall) -> Shape:
     return Shape((bm, bn), (warps * 32, 1, 1), max(pipeline, epilogue) + ALIGNMENT_SLACK)
 
 
+def _bytes_shape(variant: Variant, call: GemmCall) -> Shape:
+    bm, bn, bk, stages = (int(variant.param(name)) for name in ("BM", "BN", "BK", "STAGES"))
+    warps = 2 * (bn // 32)
+    epilogue = warps * 32 * (32 + 8) * 4
+    return Shape((bm, bn), (warps * 32, 1, 1),
+                 max((bm + bn) * bk * stages, epilogue) + ALIGNMENT_SLACK)
+
+
+_MMA_NAMES = {"i8": "s8", "u8": "u8"}
+
+
+def _bytes_classes(variant: Variant, call: GemmCall, device: DeviceProfile) -> Classes:
+    y = DTYPES[call.y.dtype]
+    width = min(8, 16 // y.itemsize)
+    classes: list[tuple[str, Any]] = [
+        ("MMA", _MMA_NAMES[call.a.dtype] + _MMA_NAMES[call.b.dtype]),
+        ("TYPE_ACC", DTYPES[accumulator(call)].c_type), ("TYPE_COMPUTE", C_TYPES[y.compute]),
+        ("WHOLE_Y", cpp(call.y.vector(False, (width,)) == width))]
+    for name, operand in (("A", call.a), ("B", call.b)):
+        classes += [(f"K_MAJOR_{name}", cpp(_reads_k_major(operand))),
+                    (f"VEC_{name}", operand.vector(False, (16, 8, 4)))]
+    return tuple(classes)
+
+
 def _tensor_core_classes(variant: Variant, call: GemmCall, device: DeviceProfile) -> Classes:
     if call.a.dtype == "bf16" and not device.caps["bf16"]:
         raise Unsupported("bf16 tensor cores need sm_80", argument="A", found=device.arch)
@@ -179,6 +203,7 @@ RULES: Mapping[str, LaunchRule] = {
     "gemm.tiled": PlainRule(_tiled_shape, _tiled_classes),
     "gemm.f32_async": PlainRule(_async_shape, _async_classes, async_refusal),
     "gemm.tensor_core": PlainRule(_tensor_core_shape, _tensor_core_classes),
+    "gemm.tensor_core_8bit": PlainRule(_bytes_shape, _bytes_classes),
     "gemm.wgmma": WgmmaRule(),
     "gemm.wgmma_any": WgmmaAnyRule(),
     "gemm.wgmma_f32": WgmmaF32Rule(),

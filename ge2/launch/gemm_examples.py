@@ -37,9 +37,10 @@ def examples_for(kernel: KernelInfo, k: int = K) -> list[Problem]:
 
 
 def _concrete(rule: DtypeRule) -> list[tuple[str, str, str]]:
-    if rule.output == "*":
+    if rule.inputs[0] == "*":
         return [(d, d, d) for d in ("f32", "f16", "bf16", "f64", "i32", "i64")]
-    return [(rule.inputs[0], rule.inputs[1], rule.output)]
+    outputs = ("i32", "f32", "f16") if rule.output == "*" else (rule.output,)
+    return [(rule.inputs[0], rule.inputs[1], output) for output in outputs]
 
 
 def gemm_problem(dtypes: tuple[str, str, str], *, shape: tuple[int, int, int] = (M, N, K),
@@ -57,9 +58,9 @@ def gemm_problem(dtypes: tuple[str, str, str], *, shape: tuple[int, int, int] = 
     a, b, y = dtypes
     m, n, k = shape
     out = (m, n)
-    acc, bias = (input(i, "f32" if DTYPES[y].kind == "float" and y != "f64" else
-                       DTYPES[y].compute) for i in (0, 1))
-    value = acc + bias
+    compute = DTYPES[y].compute
+    acc = input(0, "i32" if DTYPES[a].itemsize == 1 else compute)
+    value = cast(acc, compute) + input(1, compute)
     bias_spec = TensorSpec(y, out, (0, 1), align)
     inputs: list[TensorSpec | None] = [
         TensorSpec.dense(a, (k, m) if trans[0] else (m, k), align),

@@ -16,6 +16,7 @@ from ge2.compiler.ir.expr import (
     exp,
     input,
     maximum,
+    minimum,
     sqrt,
     tanh,
     where,
@@ -196,6 +197,41 @@ def _gemm_case(row: Mapping[str, Any], dtype: str) -> Case:
              "act": act, "leaky_slope": 0.01, "epilogue": epilogue, "f32": row.get("f32", "ieee")}
     return _case(f"{dtype}-{_label(row)}", "GEMM_BIAS_ACT", [a, b, bias, c], y, attrs,
                  terms=max(k, 1))
+
+
+# (operand, scale per row and column, output, activation)
+_BYTE_STYLES = (("i8", "i8", None, "i32"), ("i8", "i8", "per_column", "f16"),
+                ("u8", "i8", "per_row", "f32"), ("i8", "u8", "scalar", "bf16"),
+                ("u8", "u8", None, "i32"), ("u8", "i8", "requantise", "u8"))
+
+
+def gemm_byte_cases() -> Iterator[Case]:
+    """Yield products of 8-bit integers: sums, scaled sums, and sums scaled and saturated to bytes.
+    """
+    rows = pairwise({
+        "m": (1, 17, 64, 130), "n": (1, 33, 64, 136), "k": (0, 1, 16, 33, 128, 400),
+        "batch": ((), (), (3,)), "trans_a": (False, True), "trans_b": (True, False),
+        "a": ("dense", "pitched", "unaligned"), "b": ("dense", "pitched", "unaligned"),
+        "style": _BYTE_STYLES, "out": ("dense", "pitched", "unaligned")}, seed=6)
+    for row in rows:
+        yield _gemm_byte_case(row)
+
+
+def _gemm_byte_case(row: Mapping[str, Any]) -> Case:
+    m, n, k, batch = row["m"], row["n"], row["k"], row["batch"]
+    first, second, style, out = row["style"]
+    a = operand(first, (*batch, *((k, m) if row["trans_a"] else (m, k))), row["a"])
+    b = operand(second, (*batch, *((n, k) if row["trans_b"] else (k, n))), row["b"])
+    acc = input(0, "i32")
+    scaled = cast(acc, "f32") * (input(1, "f32") * 2.0**-8) if style else acc
+    if style == "requantise":
+        saturated = maximum(minimum(scaled.apply("round") + 3.0, 255.0), 0.0)
+        scaled, style = cast(saturated, "i32"), "per_column"
+    scale = operand("f32", (*batch, m, n), style) if style else None
+    attrs = {"trans_a": row["trans_a"], "trans_b": row["trans_b"], "alpha": 1.0, "beta": 1.0,
+             "act": "none", "leaky_slope": 0.01, "epilogue": ExprBundle((scaled,)), "f32": "ieee"}
+    return _case(f"bytes-{_label(row)}", "GEMM_BIAS_ACT", [a, b, scale, None],
+                 [operand(out, (*batch, m, n), row["out"])], attrs, terms=max(k, 1))
 
 
 def _shared(one: Operand, batch: tuple[int, ...]) -> Operand:
@@ -412,7 +448,8 @@ def cases_for(op_type: str) -> tuple[Case, ...]:
         return tuple(row_cases({name: build_row_op(name) for name in names}))
     makers: dict[str, Callable[[], Iterator[Case]]] = {
         "ELEMENTWISE": elementwise_cases,
-        "GEMM_BIAS_ACT": lambda: (case for d in ("f32", "f16", "bf16") for case in gemm_cases(d)),
+        "GEMM_BIAS_ACT": lambda: (*(case for d in FLOATS for case in gemm_cases(d)),
+                                  *gemm_byte_cases()),
         "CONCAT": concat_cases,
         "GATHER": gather_cases,
         "PAD": pad_cases,

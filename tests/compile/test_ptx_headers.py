@@ -49,7 +49,10 @@ CALLS: dict[str, tuple[tuple[str, ...], str]] = {
                           "mbarrier_wait(bar, 1); mbarrier_arrive_cluster(bar, 1);"),
     "mma": (FROM_80, "float d[4] = {f[0]}; unsigned a[4] = {u[0]}, b[2] = {u[1]}, h[2] = {u[2]};"
                      "mma_m16n8k16_f16(d, a, b); mma_m16n8k16_bf16(d, a, b);"
-                     "mma_m16n8k8_f16(d, h, u[3]); mma_m16n8k8_tf32(d, a, b); f[0] = d[0];"),
+                     "mma_m16n8k8_f16(d, h, u[3]); mma_m16n8k8_tf32(d, a, b); f[0] = d[0];"
+                     "int s[4] = {i}; mma_m16n8k32_s8s8(s, a, b);"
+                     "mma_m16n8k32_s8u8(s, a, b); mma_m16n8k32_u8s8(s, a, b);"
+                     "mma_m16n8k32_u8u8(s, a, b); u[4] = s[1];"),
     "opaque": (ALL, "u[0] = opaque(i); float a[2] = {f[0], f[1]}; unsigned b[2] = {u[1], u[2]};"
                     "opaque(a); opaque(b); f[2] = a[0] + a[1]; u[3] = b[0] + b[1];"),
     "setmaxnreg": (HOPPER, "if (i) setmaxnreg_inc<240>(); else setmaxnreg_dec<24>();"),

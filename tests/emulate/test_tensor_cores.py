@@ -85,6 +85,31 @@ def test_mma_of_depth_8(body: str) -> None:
     assert np.array_equal(case.run()["d"], a @ b + 1)
 
 
+BYTES = """#include <ge2/ptx/mma.cuh>
+struct Args { const unsigned* a; const unsigned* b; int* d; };
+// d (16 x 8) = a (16 x 32) * b (8 x 32 by rows) - 1; both operands lie as fragments want them.
+extern "C" __global__ void kernel(const __grid_constant__ Args args) {
+  const int g = threadIdx.x / 4, t = threadIdx.x % 4;
+  unsigned a[4], b[2];
+  for (int i = 0; i < 4; ++i) a[i] = args.a[(g + i % 2 * 8) * 8 + t + i / 2 * 4];
+  for (int i = 0; i < 2; ++i) b[i] = args.b[g * 8 + t + i * 4];
+  int d[4] = {-1, -1, -1, -1};
+  ge2::ptx::mma_m16n8k32_TYPES(d, a, b);
+  for (int i = 0; i < 4; ++i) args.d[(g + i / 2 * 8) * 8 + t * 2 + i % 2] = d[i];
+}
+"""
+
+
+@pytest.mark.parametrize("types", ["s8s8", "s8u8", "u8s8", "u8u8"])
+def test_mma_of_bytes(types: str) -> None:
+    """All 256 values, signed or not; sums are exact."""
+    a, b = (_RNG.integers(0, 256, shape).astype(np.uint8) for shape in ((16, 32), (8, 32)))
+    case = Case(BYTES.replace("TYPES", types), {"a": a, "b": b}, {"d": ((16, 8), "i4")})
+    left, right = (x.view(np.int8 if kind == "s8" else np.uint8).astype(np.int64)
+                   for x, kind in ((a, types[:2]), (b, types[2:])))
+    assert np.array_equal(case.run()["d"], left @ right.T - 1)
+
+
 WGMMA = Case(
     """#include <ge2/ptx/fence.cuh>
 #include <ge2/ptx/wgmma.cuh>

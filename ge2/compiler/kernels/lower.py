@@ -12,11 +12,12 @@ from ...contract import DTYPES
 from ...errors import StrideMismatch, Unsupported
 from ...problem import Problem, TensorSpec
 from .. import opdefs
-from ..ir.expr import Expr, ExprBundle, cast, input
+from ..ir.expr import Expr, ExprBundle, cast, input, substitute
 from ..ir.nodes import Node, TensorType
 from ..opdefs.elementwise import formulas
 from ..opdefs.gemm_epilogue import epilogue_of
 from ..opdefs.layout import axis_pads
+from ..opdefs.scaled_matmul import scaled_epilogue
 from ..opdefs.shapes import spatial, window_pads
 from .lower_attention import lower_attention
 from .lower_row import lower_row
@@ -140,6 +141,31 @@ def _gemm(op: str, attrs: dict[str, Any], inputs: Specs,
     return _problem("GEMM_BIAS_ACT", [a, b, *rest], outputs, attrs)
 
 
+def _scaled_matmul(op: str, attrs: dict[str, Any], inputs: Specs,
+                   outputs: Sequence[TensorSpec]) -> Problem:
+    """A product whose scales are epilogue inputs: those that are there, one after another."""
+    y, a = outputs[0], inputs[0]
+    assert a is not None
+    rest = inputs[2:]
+    epilogue = attrs["epilogue"]
+    if epilogue is None:
+        epilogue = scaled_epilogue(a.dtype, y.dtype, [None if s is None else s.dtype for s in rest])
+    present = [i for i, s in enumerate(rest, start=1) if s is not None]
+    moved = _renumbered(epilogue, (0, *present))
+    full = opdefs.full_attrs("GEMM_BIAS_ACT", {"epilogue": moved})
+    made = _gemm("GEMM_BIAS_ACT", full, [*inputs[:2], *_present(rest)], outputs)
+    return replace(made, inputs=made.inputs[:2 + len(present)])
+
+
+@lru_cache(maxsize=1024)
+def _renumbered(bundle: ExprBundle, kept: Ints) -> ExprBundle:
+    """Return the bundle with only the inputs that are kept."""
+    dtypes = dict(enumerate(bundle.input_dtypes))
+    table = {old: input(new, dtype) for new, old in enumerate(kept)
+             if (dtype := dtypes.get(old)) is not None}
+    return ExprBundle(tuple(substitute(bundle.outputs, table)))
+
+
 def _operand(spec: TensorSpec, transposed: bool) -> tuple[TensorSpec, bool]:
     """Return a matrix with stride 1 along its last axis where a swap of axes gives that."""
     rows, columns = spec.strides[-2:]
@@ -217,6 +243,7 @@ Rule = Callable[[str, dict[str, Any], Specs, Sequence[TensorSpec]], Problem]
 _RULES: dict[str, Rule] = {
     "MATMUL": _matmul,
     "GEMM_BIAS_ACT": _gemm,
+    "SCALED_MATMUL": _scaled_matmul,
     "CONCAT": _concat,
     "GATHER": _gather,
     "PAD": _pad,

@@ -38,6 +38,7 @@ from . import (
     resample,
     resize,
     rotary,
+    scaled_matmul,
     scatter,
 )
 from .opdef import Array, Arrays, Attrs, Builder, OpDef, Types, check_inputs, fill_attrs
@@ -52,7 +53,7 @@ OPS: dict[str, OpDef] = {
     for module in (elementwise, gemm, einsum, quantize, normalize, channel_norm, reduce, extrema,
                    order, movement, layout, index, scatter, conv, conv_transpose, pool, resample,
                    resize, attention, rotary, recurrent, fused_row, add_norm, norm_gemm, loss,
-                   quantize_rows)
+                   quantize_rows, scaled_matmul)
     for op in module.OPDEFS
 }
 

@@ -157,18 +157,28 @@ def _reference_matmul(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
 
 def _decompose_matmul(builder: Builder, inputs: Sequence[str],
                       attrs: dict[str, Any]) -> Sequence[str]:
-    """Products of bytes are exact in f64, as long as there are fewer than 2**37 of them."""
-    sides = []
-    for index in (0, 1):
-        side = builder.op("CAST", inputs[index], to="f64")
-        zero = optional(inputs, index + 2) or ""
-        if zero:
-            offset = builder.op("CAST", zero, to="f64")
-            if index == 0 and builder.type(zero).rank == 1:
-                offset = builder.op("UNSQUEEZE", offset, axes=(1,))
-            side = builder.op("SUB", side, offset)
-        sides.append(side)
-    return [builder.op("CAST", builder.op("MATMUL", *sides), to="i32")]
+    """(A - a)(B - b) = A B - a sums of columns of (B - b) - sums of rows of A * b, modulo 2**32."""
+    shapes = [builder.type(value).shape for value in inputs[:2]]
+    a, b = (builder.op("RESHAPE", value, shape=(1, *shape) if index == 0 else (*shape, 1))
+            if len(shape) == 1 else value
+            for index, (value, shape) in enumerate(zip(inputs[:2], shapes, strict=True)))
+    out = builder.op("SCALED_MATMUL", a, b)
+    a_zero, b_zero = optional(inputs, 2) or "", optional(inputs, 3) or ""
+    if a_zero:
+        offset = builder.op("CAST", a_zero, to="i32")
+        if builder.type(offset).rank == 1:
+            offset = builder.op("UNSQUEEZE", offset, axes=(1,))
+        right = builder.op("CAST", b, to="i32")
+        if b_zero:
+            right = builder.op("SUB", right, builder.op("CAST", b_zero, to="i32"))
+        sums = builder.op("REDUCE_SUM", right, axes=(-2,), keepdims=True)
+        out = builder.op("SUB", out, builder.op("MUL", offset, sums))
+    if b_zero:
+        sums = builder.op("REDUCE_SUM", builder.op("CAST", a, to="i32"), axes=(-1,), keepdims=True)
+        out = builder.op("SUB", out, builder.op("MUL", sums, builder.op("CAST", b_zero, to="i32")))
+    if min(len(shape) for shape in shapes) == 1:
+        out = builder.op("RESHAPE", out, shape=product_shape("MATMUL_INTEGER", *shapes))
+    return [out]
 
 
 def _infer_dynamic(types: Types, attrs: dict[str, Any]) -> list[TensorType]:

@@ -68,6 +68,17 @@ def _upsample(call: Call) -> str:
                      coordinate_transformation_mode="asymmetric", nearest_mode="floor")
 
 
+@RULES.rule("QLinearMatMul")
+def _qlinear_matmul(call: Call) -> str:
+    """Sums of bytes times both scales, as bytes again."""
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = call.values()
+    if call.rank(1) == 1:
+        a_scale = call.make("UNSQUEEZE", a_scale, axes=(1,))
+    sums = call.make("CAST", call.make("MATMUL_INTEGER", a, b, a_zero, b_zero), to="f32")
+    y = call.make("MUL", call.make("MUL", sums, a_scale), b_scale)
+    return call.make("QUANTIZE", y, y_scale, y_zero)
+
+
 @RULES.rule("QuantizeLinear")
 def _quantize(call: Call) -> str:
     call.only("axis", "block_size", "output_dtype", "saturate", "precision")

@@ -21,6 +21,12 @@ struct MmaSlot {
   u32 type;
 };
 
+struct MmaBytesSlot {
+  void* d;
+  const u32 *a, *b;
+  u32 type_a, type_b;
+};
+
 // Checks the 16 bytes of one row as an access of the lane that gave its address.
 u8* row_bytes(const Warp& w, u32 lane, u32 smem, u32 access_kind, void* pc) {
   Thread* self = L->cur;
@@ -119,6 +125,31 @@ void finish_mma(Warp& w, u32) {
   }
 }
 
+// Products of bytes: 16 x 8 x 32.
+void finish_mma_bytes(Warp& w, u32) {
+  int a[16][32], b[32][8];
+  const auto byte = [](u32 word, u32 i, u32 type) {
+    const u8 value = static_cast<u8>(word >> i * 8);
+    return type == 0 ? int{static_cast<signed char>(value)} : int{value};
+  };
+  for (u32 lane = 0; lane < 32; ++lane) {
+    const MmaBytesSlot& s = slot_of<MmaBytesSlot>(w, lane);
+    const u32 g = lane / 4, t = lane % 4;
+    for (u32 e = 0; e < 4; ++e) {
+      for (u32 i = 0; i < 4; ++i)
+        a[g + 8 * (i & 1)][t * 4 + 16 * (i >> 1) + e] = byte(s.a[i], e, s.type_a);
+      for (u32 i = 0; i < 2; ++i) b[t * 4 + 16 * i + e][g] = byte(s.b[i], e, s.type_b);
+    }
+  }
+  for (u32 lane = 0; lane < 32; ++lane) {
+    u32* d = static_cast<u32*>(slot_of<MmaBytesSlot>(w, lane).d);
+    for (u32 i = 0; i < 4; ++i) {
+      const u32 row = lane / 4 + 8 * (i >> 1), col = lane % 4 * 2 + (i & 1);
+      for (u32 k = 0; k < 32; ++k) d[i] += static_cast<u32>(a[row][k] * b[k][col]);
+    }
+  }
+}
+
 void need_whole_warp(const char* what, void* pc) {
   const Warp& w = L->warps[L->cur->warp];
   if (live_mask(w) != 0xffffffffu)
@@ -152,6 +183,15 @@ extern "C" void ge2emu_mma(float* d, const u32* a, const u32* b, u32 type, const
   need_whole_warp("mma", pc);
   MmaSlot s{d, a, b, type};
   warp_collective(Kind::kMma, 0xffffffffu, type, Site{pc, file, line}, &s, finish_mma);
+}
+
+extern "C" void ge2emu_mma_bytes(void* d, const u32* a, const u32* b, u32 type_a, u32 type_b,
+                                 const char* file, int line) {
+  void* pc = __builtin_return_address(0);
+  need_whole_warp("mma", pc);
+  MmaBytesSlot s{d, a, b, type_a, type_b};
+  warp_collective(Kind::kMma, 0xffffffffu, 16 + type_a * 4 + type_b, Site{pc, file, line}, &s,
+                  finish_mma_bytes);
 }
 
 extern "C" float ge2emu_f16_to_f32(u16 bits) { return f16_value(bits); }
