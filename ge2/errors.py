@@ -26,6 +26,8 @@ class Ge2Error(Exception):
         if wanted is not None:
             parts.append(f"wanted {wanted}")
         text = "; ".join(parts)
+        if hint.startswith("did you mean"):
+            hint = f"D{hint[1:]}"
         super().__init__(f"{text}. {hint}" if hint else text)
         self.argument = argument
         self.found = found
@@ -119,6 +121,16 @@ class EnvironmentUnusable(Ge2Error, RuntimeError):
 
 
 def near_matches(name: str, known: Iterable[str], limit: int = 3) -> str:
-    """Return "did you mean A, B?" for the known names closest to name, or an empty string."""
-    close = get_close_matches(name, list(known), n=limit, cutoff=0.6)
-    return f"did you mean {', '.join(close)}?" if close else ""
+    """Return "did you mean A, B?" for the known names closest to name, or an empty string.
+
+    Names that name begins come first, then similar ones; case does not count.
+    """
+    folded: dict[str, str] = {}
+    for other in known:
+        folded.setdefault(other.casefold(), other)
+    wanted = name.casefold()
+    longer = sorted((key for key in folded if key.startswith(wanted)), key=len)
+    similar = get_close_matches(wanted, list(folded), n=limit, cutoff=0.6)
+    close = dict.fromkeys([*(longer if len(wanted) > 2 else ()), *similar])
+    found = [folded[key] for key in close][:limit]
+    return f"did you mean {', '.join(found)}?" if found else ""

@@ -247,10 +247,9 @@ def _read_inputs(model: Model, options: tuple[str, ...]) -> dict[str, Any]:
         found = {}
         if name:
             if name not in model.inputs:
-                close = near_matches(name, names)
                 raise ModelError(f"--input {option}: the model has no input {name!r}",
                                  wanted=", ".join(f"{n}: {t}" for n, t in model.inputs.items()),
-                                 hint=close[:1].upper() + close[1:])
+                                 hint=near_matches(name, names))
             found[name] = read_array(Path(file), model.inputs[name])
         elif len(names) == 1:
             found[names[0]] = read_array(Path(file), model.inputs[names[0]])

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..errors import GraphError, MissingInput, ShapeMismatch
+from ..errors import Ge2Error, GraphError, MissingInput, ShapeMismatch
 from .ir.dim import Dim, Extent, evaluate, symbols
 from .ir.nodes import Graph, Node, TensorType
-from .opdefs import full_attrs
+from .opdefs import full_attrs, infer
 from .opdefs.movement import slice_axes
 
 
@@ -94,34 +94,54 @@ def _mismatch(name: str, found: object, declared: tuple[Extent, ...]) -> ShapeMi
                          wanted=f"[{', '.join(map(str, declared))}]")
 
 
-class SliceBounds:
-    """The slices of one graph whose bounds are inside their inputs for some sizes only.
+# Operators that some extents of their first input forbid: an axis without elements, for example.
+_LIMITED = frozenset({"ARGMAX", "ARGMIN", "GATHER", "GATHER_ELEMENTS", "GATHER_ND", "TOPK"})
 
-    Shape inference takes a bound on a named dimension as inside; a size where it is not must not
-    run, as the slice would read beyond its input.
+
+class SizeLimits:
+    """The nodes of one graph that not every size allows.
+
+    Shape inference takes a named dimension as large enough for what nodes do with it: that a bound
+    of a slice lies inside, that an axis has elements. A size where that does not hold must not run,
+    as a kernel would read beyond its input.
     """
 
     def __init__(self, graph: Graph) -> None:
-        self._nodes: list[tuple[Node, tuple[Extent, ...]]] = [
-            (node, graph.types[node.inputs[0]].shape) for node in graph.nodes if node.op == "SLICE"
-            and not graph.types[node.inputs[0]].is_static]
+        dynamic = [node for node in graph.nodes if node.op == "SLICE" or node.op in _LIMITED]
+        dynamic = [node for node in dynamic if not graph.types[node.inputs[0]].is_static]
+        self._graph = graph
+        self._slices = [node for node in dynamic if node.op == "SLICE"]
+        self._others = [node for node in dynamic if node.op != "SLICE"]
 
     def check(self, values: Mapping[str, int]) -> None:
-        """Raise ShapeMismatch where a slice ends beyond its input at these sizes."""
-        for node, shape in self._nodes:
-            at_size: tuple[int, ...] = tuple(evaluate(extent, values) for extent in shape)
-            given = full_attrs(node.op, node.attrs)
-            attrs = {k: _concrete(v, lambda dim: evaluate(dim, values)) for k, v in given.items()}
-            for (axis, first, _, count), (_, begin, _, taken) in zip(
-                    slice_axes(given, shape), slice_axes(attrs, at_size), strict=True):
-                assumed = evaluate(count, values)
-                if assumed != taken or (taken and evaluate(first, values) != begin):
-                    raise ShapeMismatch(
-                        f"SLICE {node.name!r} reaches beyond axis {axis} of its input",
-                        argument=node.name, found=f"{at_size[axis]} elements",
-                        wanted=f"enough for starts={list(attrs['starts'])}, "
-                        f"ends={list(attrs['ends'])}",
-                        hint="On a named dimension, bounds that are numbers must lie inside")
+        """Raise ShapeMismatch or GraphError where these sizes do not allow a node."""
+        for node in self._slices:
+            _check_slice(node, self._graph.types[node.inputs[0]].shape, values)
+        for node in self._others:
+            types = [self._graph.types[name].concrete(values) if name else None
+                     for name in node.inputs]
+            attrs = {k: _concrete(v, lambda dim: evaluate(dim, values))
+                     for k, v in node.attrs.items()}
+            try:
+                infer(node.op, types, attrs)
+            except Ge2Error as error:
+                raise type(error)(f"node {node.name!r}: {error}",
+                                  hint=f"Dimensions are {dict(values)}") from error
+
+
+def _check_slice(node: Node, shape: tuple[Extent, ...], values: Mapping[str, int]) -> None:
+    at_size: tuple[int, ...] = tuple(evaluate(extent, values) for extent in shape)
+    given = full_attrs(node.op, node.attrs)
+    attrs = {k: _concrete(v, lambda dim: evaluate(dim, values)) for k, v in given.items()}
+    for (axis, first, _, count), (_, begin, _, taken) in zip(
+            slice_axes(given, shape), slice_axes(attrs, at_size), strict=True):
+        assumed = evaluate(count, values)
+        if assumed != taken or (taken and evaluate(first, values) != begin):
+            raise ShapeMismatch(
+                f"SLICE {node.name!r} reaches beyond axis {axis} of its input",
+                argument=node.name, found=f"{at_size[axis]} elements",
+                wanted=f"enough for starts={list(attrs['starts'])}, ends={list(attrs['ends'])}",
+                hint="On a named dimension, bounds that are numbers must lie inside")
 
 
 def concretize(graph: Graph, values: Mapping[str, int]) -> Graph:

@@ -7,7 +7,7 @@ buffer; operands that a kernel cannot take as strided get a dense copy first.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import launch_table
@@ -16,6 +16,7 @@ from ..errors import LayoutMismatch, NoKernelError, StrideMismatch, Unsupported
 from ..evidence.device import DeviceProfile
 from ..launch.record import LaunchRecord
 from ..problem import Problem, TensorSpec
+from . import opdefs
 from .arena import ALIGNMENT, Interval, Layout, plan_arena
 from .ir.nodes import Graph, Node, TensorType, present
 from .kernels import selector
@@ -243,6 +244,7 @@ class _Builder:
         """Add a node: as a view where it is one, else as a step."""
         if self._add_view(node):
             return
+        node = self._with_every_output(node)
         self.allocate_outputs(node)
         try:
             self._add_step(node, node)
@@ -253,6 +255,19 @@ class _Builder:
             dense = self._with_dense_inputs(node, strided)
             if not self._add_view(dense):
                 self._add_step(node, dense)
+
+    def _with_every_output(self, node: Node) -> Node:
+        """Name the outputs that nobody reads: row kernels write all that an operator has."""
+        definition = opdefs.get(node.op)
+        if definition.family != "row" or len(list(present(node.outputs))) >= definition.n_outputs:
+            return node
+        types = [self.graph.types[name] if name else None for name in node.inputs]
+        outputs = []
+        for i, kind in enumerate(opdefs.infer(node.op, types, node.attrs)):
+            name = node.outputs[i] if i < len(node.outputs) else ""
+            outputs.append(name or self.graph.fresh(f"{node.name}.unread"))
+            self.graph.types.setdefault(outputs[-1], kind)
+        return replace(node, outputs=tuple(outputs))
 
     def _add_view(self, node: Node) -> bool:
         """Add all outputs as views of input 0; False where one of them needs a kernel."""

@@ -76,9 +76,8 @@ def check_feeds(types: Mapping[str, TensorType], feeds: Mapping[str, Any],
     wanted = "; ".join(f"{name}: {kind}" for name, kind in types.items())
     for name in feeds:
         if name not in types:
-            close = near_matches(name, types)
             raise ModelError(f"the model has no input {name!r}", wanted=wanted or "no inputs",
-                             hint=close[:1].upper() + close[1:])
+                             hint=near_matches(name, types))
     missing = [name for name in types if name not in feeds]
     if missing:
         raise ModelError(f"no value for input {', '.join(map(repr, missing))}", wanted=wanted)

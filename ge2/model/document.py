@@ -17,6 +17,15 @@ from .schema import FORMAT_VERSION, ModelFile
 _MSGSPEC_ERROR = re.compile(r"^(?P<what>.*?)(?: - at `(?:key in )?(?P<path>\$.*)`)?$", re.DOTALL)
 _UNKNOWN_FIELD = re.compile(r"unknown field `(?P<name>.*)`")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|(\[\.\.\.\])")
+_LONG_NUMBER = re.compile(r"[0-9]{4301,}")
+_EXPECTED = re.compile(r"Expected `(?P<kind>[^`]*)`(?P<rule>.*?)(?:, got `.*`)?$", re.DOTALL)
+# How an error names JSON's types, and what a pattern of the schema means.
+_WORDS = {"int": "a whole number", "int | str": "a whole number or a name", "str": "a string",
+          "float": "a number", "array": "a list", "object": "an object",
+          "str | null": "a string", "str | array | null": "a string or a list"}
+_RULES = (("matching regex '^[A-Za-z_]", " of letters, digits and _"),
+          ("matching regex", " without control characters"),
+          ("of length >= 1", " that is not empty"))
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PLAIN_KEY = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
@@ -83,13 +92,21 @@ def parse_json(text: str, path: Path) -> Any:
                          found=repr(line.strip()[:80])) from None
     except RecursionError:
         raise ModelError(f"{path}: nested too deeply to be a model") from None
-    except ValueError as error:  # a number of more than 4,300 digits
-        raise ModelError(f"{path}: {error}") from None
+    except ValueError:  # Python reads no number of more than 4,300 digits
+        raise _long_number(text, path) from None
     if flagged:
         _raise_flagged(document, path)
     if _ESCAPED_SURROGATE.search(text):
         _refuse_surrogates(document, path)
     return document
+
+
+def _long_number(text: str, path: Path) -> ModelError:
+    match = _LONG_NUMBER.search(text)
+    assert match is not None
+    line, start = text.count("\n", 0, match.start()) + 1, text.rfind("\n", 0, match.start())
+    return ModelError(f"{path}:{line}:{match.start() - start}: a number is too large",
+                      found=f"{len(match[0])} digits")
 
 
 def decode(document: Any, path: Path) -> ModelFile:
@@ -107,7 +124,9 @@ def decode(document: Any, path: Path) -> ModelFile:
         match = _MSGSPEC_ERROR.match(str(error))
         assert match is not None
         what, where = match["what"], match["path"] or "$"
-        raise ModelError(f"{path}: {locate(document, where, what)}: {_say(what)}",
+        steps = locate(document, where, what)
+        message, details = _say(what, _value_at(document, steps))
+        raise ModelError(f"{path}: {json_path(steps)}{message}", **details,
                          hint=_field_hint(what, where)) from None
 
 
@@ -120,7 +139,7 @@ def read_model_file(path: Path) -> ModelFile:
     return decode(parse_json(read_text(path), path), path)
 
 
-def locate(document: dict[str, Any], where: str, what: str) -> str:
+def locate(document: dict[str, Any], where: str, what: str) -> list[str | int]:
     """Return msgspec's path with `[...]`, a key it does not name, replaced by the wrong key.
 
     The key is found by decoding the document again with one key at a time.
@@ -131,7 +150,7 @@ def locate(document: dict[str, Any], where: str, what: str) -> str:
             steps.append(_culprit(document, steps, what))
         else:
             steps.append(key or int(index))
-    return json_path(steps)
+    return steps
 
 
 def json_path(steps: list[str | int]) -> str:
@@ -216,8 +235,25 @@ def _check_version(document: dict[str, Any], path: Path) -> None:
                          hint="A newer file needs a newer ge2: pip install -U ge2")
 
 
-def _say(what: str) -> str:
-    return what.replace("Object", "object").replace("`", "'")
+def _value_at(document: Any, steps: list[str | int]) -> Any:
+    """Return what the file holds at a path; the path's end may be a key instead of a value."""
+    value = document
+    for step in steps:
+        if not isinstance(value, dict | list) or (isinstance(value, dict) and step not in value):
+            return step
+        value = value[step]  # type: ignore[index] # an int where it is a list
+    return value
+
+
+def _say(what: str, value: Any) -> tuple[str, dict[str, str]]:
+    """Return msgspec's message for who wrote the file, and what was found and wanted."""
+    match = _EXPECTED.match(what)
+    if match is None:
+        return f": {what.replace('Object', 'object').replace('`', chr(39))}", {}
+    rule = next((text for part, text in _RULES if part in match["rule"]), match["rule"])
+    found = json.dumps(value, ensure_ascii=False)
+    return ": a wrong value", {"found": found if len(found) <= 60 else f"{found[:57]}...",
+                "wanted": _WORDS.get(match["kind"], match["kind"]) + rule}
 
 
 def _field_hint(what: str, where: str) -> str:
@@ -225,8 +261,7 @@ def _field_hint(what: str, where: str) -> str:
     if match is None:
         return ""
     known = _fields_at(where)
-    close = near_matches(match["name"], known)
-    return f"{close[0].upper()}{close[1:]}" if close else f"Known keys: {', '.join(known)}"
+    return near_matches(match["name"], known) or f"Known keys: {', '.join(known)}"
 
 
 def _fields_at(where: str) -> list[str]:
@@ -252,5 +287,4 @@ def _siblings(path: Path) -> str:
         names = []
     if not path.parent.is_dir():
         return f"The folder {path.parent} does not exist either"
-    close = near_matches(path.name, names)
-    return f"{close[0].upper()}{close[1:]}" if close else ""
+    return near_matches(path.name, names)

@@ -158,11 +158,8 @@ class GraphLoader:
                             hint="Remove the input, or read it")
 
     def _unknown_value(self, where: str, value: str) -> ModelError:
-        hint = near_matches(value, [*self.maker, *self.weights])
-        if hint:
-            hint = hint[0].upper() + hint[1:]
-        else:
-            hint = "A value is a model input, a node's output, a state or a tensor of the weights"
+        hint = near_matches(value, [*self.maker, *self.weights]) or (
+            "A value is a model input, a node's output, a state or a tensor of the weights")
         files = self.file.weights
         listed = ", ".join([files] if isinstance(files, str) else files or [])
         places = f"an input, no node makes it{f', and {listed} does not hold it' if listed else ''}"

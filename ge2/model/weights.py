@@ -67,7 +67,9 @@ def open_weights(path: Path, where: str) -> dict[str, npt.NDArray[Any]]:
     data: npt.NDArray[Any] = (np.memmap(path, np.uint8, "r", start) if size > start
                               else np.empty(0, np.uint8))
     header.pop("__metadata__", None)
-    return {name: _array(name, entry, data, path, where) for name, entry in header.items()}
+    arrays = {name: _array(name, entry, data, path, where) for name, entry in header.items()}
+    _check_layout(header, data.size, path, where)
+    return arrays
 
 
 def save_weights(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -85,13 +87,43 @@ def _header(first: bytes, read: Any, size: int, path: Path, where: str) -> dict[
     if length > size - 8:
         raise ModelError(f"{where}: {path} is truncated in its header", found=f"{size} bytes",
                          wanted=f"at least {length + 8}")
+    doubled: list[str] = []
+
+    def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        table = dict(pairs)
+        if len(table) < len(pairs):
+            names = [name for name, _ in pairs]
+            doubled.append(next(name for name in names if names.count(name) > 1))
+        return table
+
     try:
-        header = json.loads(read(length))
+        header = json.loads(read(length), object_pairs_hook=build)
     except (ValueError, RecursionError):
         header = None
+    if doubled:
+        raise ModelError(f"{where}: {path}: {doubled[0]!r} is in the header twice")
     if not isinstance(header, dict):
         raise ModelError(f"{where}: {path} is not a safetensors file: its header is not JSON")
     return header
+
+
+def _check_layout(header: Mapping[str, Any], size: int, path: Path, where: str) -> None:
+    """Check that the tensors lie one behind the other and fill the file, as the format wants.
+
+    Raises:
+        ModelError: two overlap, or there are bytes that belong to none.
+    """
+    at, before = 0, ""
+    for name, entry in sorted(header.items(), key=lambda item: tuple(item[1]["data_offsets"])):
+        begin, end = entry["data_offsets"]
+        if begin < at:
+            raise ModelError(f"{where}: {path}: tensors {before!r} and {name!r} overlap")
+        if begin > at:
+            break
+        at, before = end, name
+    if at != size:
+        raise ModelError(f"{where}: {path}: the data is not that of the tensors",
+                         found=f"{size} bytes", wanted=f"the next tensor, or the end, at {at}")
 
 
 def _array(name: str, entry: Any, data: npt.NDArray[Any], path: Path, where: str

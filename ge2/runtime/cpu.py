@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..compiler import opdefs
+from ..compiler.concrete import SizeLimits
 from ..compiler.ir import Dim, Graph, Node, TensorType, evaluate, present
 from ..compiler.ir.dim import symbols
 from ..compiler.ir.expr import Expr
@@ -20,6 +21,10 @@ from ..contract import DTYPES, dtype_name, numpy_dtype
 from ..errors import DtypeMismatch, Ge2Error, Invalid, MissingInput, ShapeMismatch
 
 Array = npt.NDArray[Any]
+
+
+# What NumPy raises for sizes and values that only a run shows.
+_NUMPY_REFUSALS = (ArithmeticError, LookupError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,7 @@ class CpuProgram:
         self._constants = {name: self._converted(array)
                            for name, array in graph.constants.items()}
         self._steps = self._prepare()
+        self._limits = SizeLimits(graph)
 
     def _stored(self, dtype: str) -> str:
         return "f64" if self._wide and DTYPES[dtype].kind == "float" else dtype
@@ -109,6 +115,7 @@ class CpuProgram:
         """
         values: dict[str, Array] = dict(self._constants)
         bound = bind_feeds(self.graph, feeds)
+        self._limits.check(bound)
         for name in self.graph.inputs:
             values[name] = self._converted(np.asarray(feeds[name]))
         for step in self._steps:
@@ -117,6 +124,8 @@ class CpuProgram:
                 results = _run_step(step, values, bound)
             except Ge2Error as error:
                 raise type(error)(f"node {step.node.name!r}: {error}") from error
+            except _NUMPY_REFUSALS as error:
+                raise _refused(step.node, values, error) from error
             if observe is not None:
                 observe(step.node, time.perf_counter() - start)
             for name, result in zip(step.node.outputs, results, strict=False):
@@ -206,6 +215,13 @@ def _run_step(step: _Step, values: Mapping[str, Array], bound: Mapping[str, int]
         return results
     attrs = {name: _concrete(value, bound) for name, value in step.attrs.items()}
     return opdefs.evaluate(step.definition, arrays, attrs, step.dtypes)
+
+
+def _refused(node: Node, values: Mapping[str, Array], error: Exception) -> Invalid:
+    """Return the error of a node that NumPy could not compute, with what it was given."""
+    given = ", ".join(f"{name}: {values[name].dtype}{list(values[name].shape)}"
+                      for name in present(node.inputs))
+    return Invalid(f"node {node.name!r} ({node.op}) cannot be computed: {error}", found=given)
 
 
 def _concrete(value: Any, bound: Mapping[str, int]) -> Any:

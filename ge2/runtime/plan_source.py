@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..compiler.class_plans import ClassPlans
-from ..compiler.concrete import SliceBounds, SymbolBinder, concretize
+from ..compiler.concrete import SizeLimits, SymbolBinder, concretize
 from ..compiler.finish import finish_graph
 from ..compiler.ir.nodes import Graph
 from ..compiler.kernels import registry
@@ -54,7 +54,7 @@ class PlanSource:
         self._budget, self._on_plan, self._on_drop = memory_budget, on_plan, on_drop
         self._lock = threading.Lock()
         self._symbols = SymbolBinder(graph)
-        self._slices = SliceBounds(graph)
+        self._limits = SizeLimits(graph)
         self._classes: ClassPlans | None = None
         self._generation = -1
 
@@ -72,7 +72,7 @@ class PlanSource:
                 self.exact.move_to_end(key)
         if bound is None:
             values = self._values(feeds)
-            self._slices.check(values)
+            self._limits.check(values)
             sized = self._class_plan(values, feeds)
             plan = None
             if sized is not None:

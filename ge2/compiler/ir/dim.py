@@ -8,7 +8,7 @@ taken as equal.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Union
+from typing import TYPE_CHECKING, ClassVar, NoReturn, Union
 
 from ...errors import GraphError
 
@@ -114,6 +114,18 @@ class Dim:
         if not isinstance(other, int):
             raise GraphError(f"cannot take {self} modulo {other}")
         return _make({((Atom("%", f"(({self}) % {other})", (self, other)), 1),): 1})
+
+    def _unknown(self, _other: object = None) -> NoReturn:
+        """Refuse what only a number can answer.
+
+        Raises:
+            GraphError: always.
+        """
+        raise GraphError("a named dimension is not known before a run", found=str(self),
+                         wanted="a whole number")
+
+    if not TYPE_CHECKING:  # mypy finds comparisons that forget named dimensions
+        __lt__ = __le__ = __gt__ = __ge__ = __int__ = _unknown
 
     def __repr__(self) -> str:
         words = []

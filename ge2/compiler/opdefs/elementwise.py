@@ -48,6 +48,8 @@ def _integer_bound(value: float, dtype: str) -> int:
 def _clip(x: Expr, *, min: float | None, max: float | None) -> Expr:
     for bound, limit in ((min, ex.maximum), (max, ex.minimum)):
         if bound is not None:
+            if bound != bound and x.dtype not in ("f32", "f64"):
+                raise GraphError("CLIP of whole numbers has no bound NaN", found=bound)
             exact = bound if x.dtype in ("f32", "f64") else _integer_bound(bound, x.dtype)
             x = limit(x, exact)
     return x

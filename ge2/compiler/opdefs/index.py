@@ -36,15 +36,26 @@ def wrapped(indices: Array, extent: int) -> Array:
 def _infer_gather(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
     x, indices = tensor(types, 0), tensor(types, 1)
     axis = axis_of("GATHER", attrs["axis"], x.rank)
+    check_not_empty("GATHER", x, (axis,), indices)
     return [TensorType(x.dtype, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1:]))]
 
 
 def _reference_gather(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
     x, indices = _all(arrays)
     axis = attrs["axis"] % x.ndim
-    if not indices.size or not x.shape[axis]:
+    if not indices.size:
         return [np.zeros((*x.shape[:axis], *indices.shape, *x.shape[axis + 1:]), x.dtype)]
     return [np.take(x, wrapped(indices, x.shape[axis]), axis=axis)]
+
+
+def check_not_empty(op: str, x: TensorType, axes: Sequence[int], indices: TensorType) -> None:
+    """Refuse to pick from axes that have no element.
+
+    Raises:
+        ShapeMismatch: one of the axes has extent 0, and something is to be picked.
+    """
+    if 0 not in indices.shape and any(x.shape[axis] == 0 for axis in axes):
+        raise ShapeMismatch(f"{op} picks from an axis without elements", found=x)
 
 
 def check_elements(op: str, x: TensorType, indices: TensorType, axis: int) -> None:
@@ -57,8 +68,9 @@ def check_elements(op: str, x: TensorType, indices: TensorType, axis: int) -> No
 
 def _infer_gather_elements(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
     x, indices = tensor(types, 0), tensor(types, 1)
-    check_elements("GATHER_ELEMENTS", x, indices, axis_of("GATHER_ELEMENTS", attrs["axis"],
-                                                           x.rank))
+    axis = axis_of("GATHER_ELEMENTS", attrs["axis"], x.rank)
+    check_elements("GATHER_ELEMENTS", x, indices, axis)
+    check_not_empty("GATHER_ELEMENTS", x, (axis,), indices)
     return [TensorType(x.dtype, indices.shape)]
 
 
@@ -139,6 +151,7 @@ def _infer_gather_nd(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
             x.shape[:batch] != indices.shape[:batch]):
         raise ShapeMismatch("GATHER_ND indices do not fit x", wanted=f"tuples into {x}",
                             found=f"{indices}, {batch} batch axes")
+    check_not_empty("GATHER_ND", x, range(batch, batch + length), indices)
     return [TensorType(x.dtype, (*indices.shape[:-1], *x.shape[batch + length:]))]
 
 

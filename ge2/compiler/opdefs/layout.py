@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from ...errors import GraphError, ShapeMismatch
 from ..ir.dim import Extent
 from ..ir.nodes import TensorType
 from .movement import MOVE, VIEW
-from .opdef import Array, Arrays, Builder, OpDef, Types
+from .opdef import FLOATS, Array, Arrays, Builder, OpDef, Types
 from .shapes import axes_of, axis_of, tensor
 
 
@@ -88,6 +89,8 @@ def axis_pads(rank: int, attrs: dict[str, Any]) -> list[tuple[int, int]]:
 
 def _infer_pad(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
     x = tensor(types, 0)
+    if x.dtype not in FLOATS and not math.isfinite(attrs["value"]):
+        raise GraphError(f"PAD value does not fit {x.dtype}", found=attrs["value"])
     shape = []
     for size, (low, high) in zip(x.shape, axis_pads(x.rank, attrs), strict=True):
         out = size + low + high
@@ -119,7 +122,7 @@ def _reference_pad(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
                      for size, (low, high) in zip(x.shape, pads, strict=True))
         grow = [(max(low, 0), max(high, 0)) for low, high in pads]
         fill = x.dtype.type(attrs["value"])
-        return [np.pad(x[crop], grow, constant_values=fill)]
+        return [np.pad(x[crop], grow, constant_values=fill) if grow else x]
     for axis, (low, high) in enumerate(pads):
         if low or high:
             x = np.take(x, pad_places(x.shape[axis], low, high, attrs["mode"]), axis=axis)

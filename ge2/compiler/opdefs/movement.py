@@ -106,6 +106,8 @@ def _infer_unsqueeze(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
 
 def _infer_expand(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
     x = tensor(types, 0)
+    if any(isinstance(extent, int) and extent < 0 for extent in attrs["shape"]):
+        raise GraphError("EXPAND to a negative extent", found=attrs["shape"])
     return [TensorType(x.dtype, broadcast("EXPAND", [x.shape, attrs["shape"]]))]
 
 

@@ -207,6 +207,8 @@ def check_inputs(op: OpDef, types: Types) -> None:
             raise MissingInput(f"{op.name} needs input {declared!r}")
     for index, given in enumerate(types):
         if given is None:
+            if op.variadic and index >= len(op.inputs) - 1:
+                raise MissingInput(f"{op.name} input {op.input_name(index)} may not be absent")
             continue
         # Graphs have many nodes: names are made where one is needed.
         own = op.other.get(op.input_name(index).partition("[")[0]) if op.other else None

@@ -81,6 +81,8 @@ def _infer_trilu(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
     x = tensor(types, 0)
     if x.rank < 2:
         raise ShapeMismatch("TRILU takes matrices", found=x)
+    if abs(int(attrs["k"])) >= 2**31:
+        raise GraphError("TRILU k is out of range", found=attrs["k"])
     return [x]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...contract import AttrSpec, numpy_dtype
-from ...errors import DtypeMismatch, ShapeMismatch
+from ...errors import DtypeMismatch, GraphError, ShapeMismatch
 from ..ir.dim import Extent
 from ..ir.nodes import TensorType
 from .gemm import matmul, product_shape
@@ -25,6 +25,8 @@ def _check_scale(op: str, x: TensorType, scale: TensorType, zero: TensorType | N
                  attrs: dict[str, Any]) -> None:
     if zero is not None and zero.shape != scale.shape:
         raise ShapeMismatch(f"{op} zero_point and scale differ", found=zero, wanted=scale)
+    if attrs["block_size"] < 0:
+        raise GraphError(f"{op} block_size is negative", found=attrs["block_size"])
     if attrs["block_size"]:
         axis = axis_of(op, attrs["axis"], x.rank)
         wanted: tuple[Extent, ...] = tuple(

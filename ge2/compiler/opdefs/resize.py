@@ -43,18 +43,24 @@ def extents(shape: Sequence[Extent], attrs: dict[str, Any]) -> dict[int, tuple[E
     axes = attrs["axes"]
     axes = tuple(range(len(shape))) if axes is None else axes_of("RESIZE", axes, len(shape))
     scales, sizes = attrs["scales"], attrs["sizes"]
-    if (scales is None) == (sizes is None) or len(scales or sizes) != len(axes):
+    given = sizes if scales is None else scales
+    if (scales is None) == (sizes is None) or len(given) != len(axes):
         raise GraphError("RESIZE takes one scale or one size per axis",
                          found=f"scales={scales}, sizes={sizes}", wanted=f"{len(axes)} values")
+    if attrs["roi"] is not None and len(attrs["roi"]) != 2 * len(axes):
+        raise GraphError("RESIZE roi has the wrong length", found=len(attrs["roi"]),
+                         wanted=2 * len(axes))
     if scales is not None:
         return {axis: (_scaled(shape[axis], scale), scale)
                 for axis, scale in zip(axes, scales, strict=True)}
+    if any(size < 0 for size in sizes):
+        raise GraphError("RESIZE to a negative extent", found=sizes)
     whole: list[Any] = [shape[axis] for axis in axes]
     if not all(isinstance(e, int) and e for e in whole):
         raise ShapeMismatch("RESIZE to sizes needs known extents", found=tuple(whole))
     ratios = [float(size / e) for size, e in zip(sizes, whole, strict=True)]
     policy = attrs["keep_aspect_ratio_policy"]
-    if policy == "stretch":
+    if policy == "stretch" or not axes:
         return {axis: (size, ratio) for axis, size, ratio in zip(axes, sizes, ratios, strict=True)}
     one = min(ratios) if policy == "not_larger" else max(ratios)
     return {axis: (floor(one * e + 0.5), one) for axis, e in zip(axes, whole, strict=True)}

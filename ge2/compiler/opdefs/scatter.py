@@ -76,6 +76,8 @@ def _infer_scatter_nd(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
 def _reference_scatter_nd(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
     x, indices, updates = _all(arrays)
     length = indices.shape[-1]
+    if not updates.size:
+        return [x.copy()]
     out = x.copy()
     extents = np.asarray(x.shape[:length], np.int64)
     flat = indices.reshape(-1, length).astype(np.int64)

@@ -39,8 +39,8 @@ def json_of(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
 
 @pytest.mark.parametrize(("args", "says"), [
     ((), "say what to tune"),
-    (("--op", "GEMM_BIAS_AC"), "did you mean GEMM_BIAS_ACT"),
-    (("--op", "GEMM_BIAS_ACT", "--strategy", "gided"), "did you mean guided"),
+    (("--op", "GEMM_BIAS_AC"), "Did you mean GEMM_BIAS_ACT"),
+    (("--op", "GEMM_BIAS_ACT", "--strategy", "gided"), "Did you mean guided"),
     (("--op", "GEMM_BIAS_ACT", "--budget", "soon"), "not a duration"),
     (("--op", "GEMM_BIAS_ACT", "--shape", "M=0,N=1,K=1", "--dry-run"), "at least 1"),
     (("--op", "GEMM_BIAS_ACT", "--shapes", "/no/such/file", "--dry-run"), "cannot be read"),

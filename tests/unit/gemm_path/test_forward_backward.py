@@ -263,7 +263,7 @@ def failing_calls(t):
             np.zeros((2, 3)), t["B"], None, t["Y"], attrs)),
         "between": (errors.Invalid, "multiple of 4", lambda: gemm.make_tensor_2d(
             t["A"].ptr + 2, (2, 3))),
-        "act": (errors.Invalid, "did you mean gelu", lambda: gemm.forward_ex(
+        "act": (errors.Invalid, "Did you mean gelu", lambda: gemm.forward_ex(
             t["A"], t["B"], None, t["Y"], act="gelo")),
     }
 

@@ -31,5 +31,5 @@ def test_random_operators_are_not_deterministic():
     lambda: properties.licensed("MATMUL", "linaer"),
 ])
 def test_a_misspelt_property_is_an_error(call):
-    with pytest.raises(GraphError, match="did you mean linear"):
+    with pytest.raises(GraphError, match="Did you mean linear"):
         call()

@@ -23,7 +23,7 @@ def test_a_named_topic_prints_to_stderr() -> None:
 def test_an_unknown_topic_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GE2_LOG", "cahce")
     log.topic.cache_clear()
-    with pytest.raises(Invalid, match="did you mean cache"):
+    with pytest.raises(Invalid, match="Did you mean cache"):
         log.topic("cache")
     log.topic.cache_clear()
 

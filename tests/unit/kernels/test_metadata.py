@@ -81,15 +81,15 @@ def test_expressions_know_params_and_arithmetic_only() -> None:
 
 
 @pytest.mark.parametrize(("old", "new", "line", "message"), [
-    ("op_type", "optype", 3, "unknown key 'optype'. did you mean op_type"),
-    ("launch =", "lunch =", 4, "did you mean launch"),
-    ('"f16", "f32"]', '"f16", "f61"]', 7, "unknown dtype 'f61'. did you mean"),
-    ('["row", "col"]', '["rows"]', 8, "unknown layout 'rows'. did you mean row"),
-    ("tensor_core", "tensor_cor", 10, "did you mean tensor_core"),
+    ("op_type", "optype", 3, "unknown key 'optype'. Did you mean op_type"),
+    ("launch =", "lunch =", 4, "Did you mean launch"),
+    ('"f16", "f32"]', '"f16", "f61"]', 7, "unknown dtype 'f61'. Did you mean"),
+    ('["row", "col"]', '["rows"]', 8, "unknown layout 'rows'. Did you mean row"),
+    ("tensor_core", "tensor_cor", 10, "Did you mean tensor_core"),
     ("[256, 256, 128]", "[256, 256]", 11, "min_mnk is not three integers"),
     ("BM = [64, 128]", "BM = [64, 64]", 13, "distinct choices"),
     ("align = 16", "align = true", 16, "align has a wrong type"),
-    ("align = 16", "algin = 16", 16, "did you mean align"),
+    ("align = 16", "algin = 16", 16, "Did you mean align"),
     ("align = 16", "align = = 16", 16, "not valid TOML"),
     ("2 * BM", "2 * BX", 17, "bad expression over params"),
     ("N = 8", "Q = 8", 18, "unknown dimension in multiple_of 'Q'"),

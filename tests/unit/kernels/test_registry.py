@@ -123,9 +123,9 @@ def test_kernel_path_variable_is_searched(add_template: AddTemplate, tmp_path: P
 
 def test_near_names_are_offered(add_template: AddTemplate) -> None:
     add_template()
-    with pytest.raises(NoKernelError, match="did you mean scale_rows"):
+    with pytest.raises(NoKernelError, match="Did you mean scale_rows"):
         registry.get("scale_row")
-    with pytest.raises(NoKernelError, match=r"did you mean scale_rows\[BLOCK=256,VEC=1\]|kernels/"
+    with pytest.raises(NoKernelError, match=r"Did you mean scale_rows\[BLOCK=256,VEC=1\]|kernels/"
                        ):
         registry.variant("kernels/scale_rows[BLOCK=256,VEC=3]")
 

@@ -192,7 +192,7 @@ def test_a_changed_capability_score_changes_the_choice(
     registry.set_capability("SCALE_TEST__scale_rows", 5)
     after = selector.select(problem, H200)
     assert before.score - after.score == 85
-    with pytest.raises(KernelSpecError, match="did you mean SCALE_TEST__scale_rows"):
+    with pytest.raises(KernelSpecError, match="Did you mean SCALE_TEST__scale_rows"):
         registry.set_capability("SCALE_TEST__scale_row", 5)
 
 

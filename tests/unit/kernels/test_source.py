@@ -38,7 +38,7 @@ def test_first_line_names_template_headers_and_version(add_template: AddTemplate
 
 
 def test_a_name_missing_from_the_context_is_refused(add_template: AddTemplate) -> None:
-    with pytest.raises(KernelSpecError, match=r"found VEC.*did you mean VECT"):
+    with pytest.raises(KernelSpecError, match=r"found VEC.*Did you mean VECT"):
         source.render(kernel_source(add_template(), BLOCK=128, VECT=1))
 
 

@@ -39,13 +39,15 @@ EDITS: dict[str, tuple[Edit, tuple[str, ...]]] = {
     "unknown key": (put("inptus", value=[]), ("$", "inptus", "inputs")),
     "unknown node key": (put("nodes", 1, "atrs", value={}), ("$.nodes[1]", "atrs", "attrs")),
     "missing key": (lambda d: d["nodes"][2].pop("op"), ("$.nodes[2]", "'op'")),
-    "wrong type": (put("nodes", 1, "inputs", value="h"), ("$.nodes[1].inputs", "array", "str")),
+    "wrong type": (put("nodes", 1, "inputs", value="h"),
+                   ("$.nodes[1].inputs", 'found "h"', "a list")),
     "wrong element type": (put("nodes", 1, "inputs", value=["h", 7]),
-                           ("$.nodes[1].inputs[1]", "str", "int")),
+                           ("$.nodes[1].inputs[1]", "found 7", "a string")),
     "negative extent": (put("inputs", 0, "shape", value=["batch", -4]),
-                        ("$.inputs[0].shape[1]", ">= 0")),
-    "dimension name": (put("inputs", 0, "shape", value=["a-b", 4]), ("$.inputs[0].shape[0]",)),
-    "no outputs": (put("outputs", value=[]), ("$.outputs", "length")),
+                        ("$.inputs[0].shape[1]", "found -4", "a whole number >= 0")),
+    "dimension name": (put("inputs", 0, "shape", value=["a-b", 4]),
+                       ("$.inputs[0].shape[0]", 'found "a-b"', "letters, digits and _")),
+    "no outputs": (put("outputs", value=[]), ("$.outputs", "found []", "not empty")),
     "dtype": (put("inputs", 0, "dtype", value="float32"),
               ("$.inputs[0].dtype", "'float32'", "f32")),
     "too many elements": (put("inputs", 0, "shape", value=[2**40, 2**40]), ("$.inputs[0].shape",)),
@@ -97,13 +99,17 @@ EDITS: dict[str, tuple[Edit, tuple[str, ...]]] = {
     "weights NUL": (put("weights", value="a\0b"), ("$.weights", "path")),
     "weights no safetensors": (put("weights", value="model.json"),
                                ("$.weights", "not a safetensors file")),
+    "weights in another case": (node(0, inputs=["x", "W"]),
+                                ("$.nodes[0].inputs[1]", "Did you mean w")),
+    "absent among many": (node(1, op="MIN", inputs=["h", ""]), ("$.nodes[1]", "xs[0]", "absent")),
+    "axis by name": (node(2, attrs={"axis": "batch"}), ("$.nodes[2]", "batch", "whole number")),
     "weights twice": (put("weights", value=["weights.safetensors", "weights.safetensors"]),
                       ("$.weights[1]", "'b'")),
     "control character": (put("inputs", 0, "name", value="x\n"), ("$.inputs[0].name",)),
     "sample file": (put("sample", value={"inputs": {"x": "x.npy"}}),
                     ("$.sample.inputs.x", "does not exist")),
     "sample input": (put("sample", value={"inputs": {"xx": "x.npy"}}),
-                     ("$.sample.inputs.xx", "did you mean x?")),
+                     ("$.sample.inputs.xx", "Did you mean x?")),
     "sample outside": (put("sample", value={"inputs": {"x": "../x.npy"}}),
                        ("$.sample.inputs.x", "outside")),
     "sample tolerance": (put("sample", value={"inputs": {}, "atol": -1}), ("$.sample.atol",)),
@@ -217,6 +223,28 @@ def header_file(tmp_path: Path, header: Any) -> Path:
 def test_bad_weights_entry(tmp_path: Path, entry: Any, wanted: str) -> None:
     with pytest.raises(ModelError, match=wanted):
         ge2.load(header_file(tmp_path, {"w": entry}))
+
+
+def span(begin: int, end: int) -> dict[str, Any]:
+    return {"dtype": "U8", "shape": [end - begin], "data_offsets": [begin, end]}
+
+
+@pytest.mark.parametrize("header,wanted", [
+    ({"a": span(0, 40), "b": span(24, 64)}, "tensors 'a' and 'b' overlap"),
+    ({"a": span(0, 24), "b": span(32, 64)}, "the next tensor, or the end, at 24"),
+    ({"a": span(0, 48)}, "found 64 bytes; wanted the next tensor, or the end, at 48"),
+])
+def test_bad_weights_layout(tmp_path: Path, header: Any, wanted: str) -> None:
+    with pytest.raises(ModelError, match=wanted):
+        ge2.load(header_file(tmp_path, header))
+
+
+def test_tensor_twice_in_a_weights_file(tmp_path: Path) -> None:
+    path = header_file(tmp_path, {"first": span(0, 32), "other": span(32, 64)})
+    weights = tmp_path / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes().replace(b"other", b"first"))
+    with pytest.raises(ModelError, match="'first' is in the header twice"):
+        ge2.load(path)
 
 
 def test_weight_of_another_shape(tmp_path: Path) -> None:

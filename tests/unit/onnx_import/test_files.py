@@ -108,7 +108,7 @@ def test_files_that_are_something_else(tmp_path, content):
 def test_missing_files_and_folders(tmp_path):
     (tmp_path / "model.onnx").mkdir()
     assert "is a folder" in failure(tmp_path / "model.onnx")
-    assert "did you mean model.onnx" in failure(tmp_path / "modl.onnx")
+    assert "Did you mean model.onnx" in failure(tmp_path / "modl.onnx")
 
 
 def test_import_writes_a_model_that_runs(folder, capsys):

@@ -11,7 +11,7 @@ from ge2.compiler import opdefs
 from ge2.compiler.ir import Graph, Node, TensorType, symbol
 from ge2.compiler.ir import expr as ex
 from ge2.compiler.opdefs.formula import formula
-from ge2.errors import DtypeMismatch, MissingInput, ShapeMismatch
+from ge2.errors import DtypeMismatch, Ge2Error, MissingInput, ShapeMismatch
 from ge2.runtime.cpu import CpuProgram, run_graph
 
 B = symbol("B")
@@ -46,6 +46,26 @@ def test_graph_runs_and_binds_symbols():
         got = program.run({"x": x})["y"]
         assert got.dtype == np.float32
         np.testing.assert_allclose(got, 2 * wanted.reshape(-1), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("op", "attrs"), [("ARGMAX", {"axis": 0}), ("TOPK", {"k": 2, "axis": 0}),
+                                           ("SLICE", {"starts": (0,), "ends": (2,)})])
+def test_a_size_that_a_node_does_not_allow_is_refused(op, attrs):
+    graph = Graph(inputs=["x"], outputs=["y"], types={"x": TensorType("f32", (B, 8))})
+    append(graph, op, ["x"], "y", **attrs)
+    program = CpuProgram(graph)
+    program.run({"x": np.ones((2, 8), np.float32)})
+    with pytest.raises(ShapeMismatch, match="'n0'"):
+        program.run({"x": np.ones((0, 8), np.float32)})
+
+
+def test_what_numpy_refuses_names_the_node():
+    graph = Graph(inputs=["x"], outputs=["y"], types={"x": TensorType("f32", (B, 8))})
+    append(graph, "CONCAT", ["x", "x"], "y", axis=0)
+    program = CpuProgram(graph)
+    program._steps[0].attrs["axis"] = 5
+    with pytest.raises(Ge2Error, match=r"node 'n0' \(CONCAT\)"):
+        program.run({"x": np.ones((2, 8), np.float32)})
 
 
 def test_f64_reference_is_closer_than_f32():

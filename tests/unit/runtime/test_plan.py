@@ -144,6 +144,12 @@ def test_empty_values_plan_no_launch() -> None:
     assert plan.records == [] and plan.steps[0].choice is None
 
 
+def test_outputs_that_nobody_reads_are_written_too() -> None:
+    """Row kernels write all that an operator has; the node may name fewer."""
+    plan = _plan("input x: f32[4, 8]\ny = QUANTIZE_ROWS(x)\noutput y\n")
+    assert [_root(plan, 0, slot) for slot in (1, 2)] == ["y", "y.unread"]
+
+
 def test_the_caller_s_graph_is_left_alone() -> None:
     graph = _graph("input x: f32[8, 6]\nt = TRANSPOSE(x, perm=[1, 0])\noutput t\n")
     before = dict(graph.types)

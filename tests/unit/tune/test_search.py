@@ -226,13 +226,13 @@ def test_every_operator_has_a_sweep_with_candidates(op: str) -> None:
 
 
 @pytest.mark.parametrize(("request_", "says"), [
-    (Request("GEMM_BIAS_AC"), "did you mean GEMM_BIAS_ACT"),
+    (Request("GEMM_BIAS_AC"), "Did you mean GEMM_BIAS_ACT"),
     (Request("GEMM_BIAS_ACT", ("M=1,N=2",)), "bad shape"),
     (Request("GEMM_BIAS_ACT", ("M=0,N=2,K=3",)), "at least 1"),
     (Request("GEMM_BIAS_ACT", ("M=1,M=2,N=2,K=3",)), "bad shape"),
     (Request("GEMM_BIAS_ACT", ("M=-1,N=2,K=3",)), "bad shape"),
     (Request("GEMM_BIAS_ACT", ("8x8x8",), ("f12",)), "dtype"),
-    (Request("GEMM_BIAS_ACT", ("8x8x8",), act="gelo"), "did you mean gelu"),
+    (Request("GEMM_BIAS_ACT", ("8x8x8",), act="gelo"), "Did you mean gelu"),
     (Request("SOFTMAX", ("0x4",)), "extent is 0"),
     (Request("SOFTMAX", ("4,4",)), "bad shape"),
     (Request("CONV2D", ("4x4",)), "does not take"),

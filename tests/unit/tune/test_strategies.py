@@ -91,5 +91,5 @@ def test_strict_keeps_the_order_of_accumulation() -> None:
 
 
 def test_an_unknown_strategy_gets_near_matches() -> None:
-    with pytest.raises(Invalid, match="did you mean guided"):
+    with pytest.raises(Invalid, match="Did you mean guided"):
         check_strategy("gided")
