@@ -102,35 +102,45 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def run(args: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code."""
+    """Run the command line and return the exit code.
+
+    A command that fails writes the error where --json says, as an object with `ok` and `error`.
+    """
+    given = list(sys.argv[1:] if args is None else args)
     debug = os.environ.get("GE2_DEBUG", "0") not in ("", "0")
     try:
         _check_environment()
-        result: Any = cli.main(args=list(args) if args is not None else None, prog_name="ge2",
-                               standalone_mode=False)
+        result: Any = cli.main(args=given, prog_name="ge2", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as error:
         return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("ge2: interrupted", err=True)
-        return 130
+    except (KeyboardInterrupt, click.Abort) as error:
+        return _failed(given, error, 130, "interrupted")
     except click.ClickException as error:
         error.show()
-        return error.exit_code
-    except Ge2Error as error:
-        if debug:
-            raise
-        click.echo(f"ge2: {error}", err=True)
-        return error.exit_code
+        return _failed(given, error, error.exit_code, error.format_message(), show=False)
     except BrokenPipeError:  # the reader, such as head, has seen enough
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - outlives this function
         return 0
-    except MemoryError:
+    except (Ge2Error, MemoryError, OSError) as error:
+        code = error.exit_code if isinstance(error, Ge2Error) else 1
+        _failed(given, error, code, str(error) or "out of memory", show=not debug)
         if debug:
             raise
-        click.echo("ge2: out of memory", err=True)
-        return 1
+        return code
+
+
+def _failed(args: Sequence[str], error: BaseException, code: int, message: str, *,
+            show: bool = True) -> int:
+    """Report a failure as text and where --json says; return the exit code."""
+    if show:
+        click.echo(f"ge2: {message}", err=True)
+    if any(arg.partition("=")[0] == "--json" for arg in args):
+        from .commands.output import write_failure
+
+        write_failure(args, error, code, message)
+    return code
 
 
 def _check_environment() -> None:

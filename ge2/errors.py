@@ -38,6 +38,8 @@ class Ge2Error(Exception):
 class Invalid(Ge2Error, ValueError):
     """A value is out of range or the combination makes no sense."""
 
+    exit_code = 2
+
 
 class MissingInput(Ge2Error, ValueError):
     """A required buffer was not given."""
@@ -77,7 +79,7 @@ class CompileFailed(Ge2Error, RuntimeError):
 
 
 class LaunchFailed(Ge2Error, RuntimeError):
-    """The driver refused a launch, or a kernel faulted."""
+    """The driver refused a launch, a kernel faulted, or NumPy could not compute a node."""
 
 
 class OutOfMemory(Ge2Error, MemoryError):

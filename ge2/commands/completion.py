@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import click
 
+from .output import Report, report_options
+
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> None:
+@report_options
+def completion(shell: str, json_target: str | None, quiet: bool, verbose: bool) -> None:
     """Print the completion script of SHELL.
 
     \b
@@ -21,4 +24,8 @@ def completion(shell: str) -> None:
 
     kind = get_completion_class(shell)
     assert kind is not None
-    click.echo(kind(cli, {}, "ge2", "_GE2_COMPLETE").source())
+    script = kind(cli, {}, "ge2", "_GE2_COMPLETE").source()
+    report = Report(json_target, quiet=quiet, verbose=verbose)
+    report.line(script)
+    report.data = {"shell": shell, "script": script}
+    report.finish()

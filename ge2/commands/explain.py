@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from .kernel_lookup import known_arch
 from .output import Report, report_options
 from .run import model_options, open_model, parse_symbols
 
@@ -11,7 +12,8 @@ from .run import model_options, open_model, parse_symbols
 @click.command()
 @click.argument("path", metavar="MODEL")
 @model_options
-@click.option("--arch", metavar="SM", help="Plan for this architecture, such as sm_80; needs no "
+@click.option("--arch", metavar="SM", callback=known_arch,
+              help="Plan for this architecture, such as sm_80; needs no "
               "GPU. Default: the GPU that is here, else sm_90a.")
 @click.option("--graph", "graphs", is_flag=True, help="Show the graph after each pass.")
 @report_options

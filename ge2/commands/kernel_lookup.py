@@ -17,9 +17,13 @@ if TYPE_CHECKING:
 DEFAULT_ARCH = "sm_90a"
 
 
-def _known_arch(_context: click.Context, _option: click.Parameter, arch: str) -> str:
+def known_arch(_context: click.Context, _option: click.Parameter, arch: str | None
+               ) -> str | None:
+    """Return the value of --arch, which may be absent; refuse what is no architecture."""
     from ..evidence.device import profile_for
 
+    if not arch:
+        return arch
     try:
         profile_for(arch)
     except Unsupported as error:
@@ -28,7 +32,7 @@ def _known_arch(_context: click.Context, _option: click.Parameter, arch: str) ->
 
 
 arch_option = click.option("--arch", default=DEFAULT_ARCH, show_default=True, metavar="SM",
-                           callback=_known_arch,
+                           callback=known_arch,
                            help="Architecture to bind and compile for; no GPU is needed.")
 
 

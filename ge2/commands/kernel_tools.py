@@ -21,7 +21,7 @@ from .kernel_lookup import (
     no_example,
     sources_of,
 )
-from .output import Report, bad, good, report_options
+from .output import Number, Report, bad, good, report_options
 
 if TYPE_CHECKING:
     from ..compiler.kernels.metadata import Variant
@@ -255,7 +255,7 @@ for _ in range(3):
               help="Which of the launch rule's example problems to run.")
 @click.option("--device", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--rounds", type=click.IntRange(min=6), default=40, show_default=True)
-@click.option("--same-within", type=click.FloatRange(min=0), default=1.0, show_default=True,
+@click.option("--same-within", type=Number(min=0), default=1.0, show_default=True,
               metavar="PERCENT", help="Differences below this count as SAME.")
 @report_options
 def bench(first: str, second: str, example: int, device: int, rounds: int, same_within: float,

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import CompileFailed
+from ..errors import CompileFailed, near_matches
 from .kernel_lookup import (
     arch_option,
     choose_example,
     describe,
     find_kernel,
     fitting_problems,
+    known_arch,
     no_example,
     sources_of,
 )
@@ -34,7 +35,8 @@ def kernels() -> None:
 
 @kernels.command("list")
 @click.option("--op", "op_type", metavar="OP", help="Only kernels of this operator type.")
-@click.option("--arch", metavar="SM", help="Only kernels that run on this architecture.")
+@click.option("--arch", metavar="SM", callback=known_arch,
+              help="Only kernels that run on this architecture.")
 @report_options
 def list_(op_type: str | None, arch: str | None, json_target: str | None, quiet: bool,
           verbose: bool) -> None:
@@ -42,6 +44,10 @@ def list_(op_type: str | None, arch: str | None, json_target: str | None, quiet:
     from ..compiler.kernels import registry
 
     report = Report(json_target, quiet=quiet, verbose=verbose)
+    known = {k.op_type for k in registry.all_kernels()}
+    if op_type is not None and op_type.upper() not in known:
+        raise click.BadParameter(f"no kernels for {op_type!r}; {near_matches(op_type, known)} "
+                                 f"there are {', '.join(sorted(known))}", param_hint="--op")
     found = [k for k in registry.all_kernels()
              if (op_type is None or k.op_type == op_type.upper())
              and (arch is None or k.runs_on(arch))]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .kernel_lookup import known_arch
 from .output import Report, bad, good, report_options
 
 if TYPE_CHECKING:
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
 
 @click.command("list")
-@click.option("--arch", default="", help="Leave out what this architecture does not run.")
+@click.option("--arch", default="", metavar="SM", callback=known_arch,
+              help="Leave out what this architecture does not run.")
 @report_options
 def list_(arch: str, json_target: str | None, quiet: bool, verbose: bool) -> None:
     """List the primitives by family, with the realizations of each."""

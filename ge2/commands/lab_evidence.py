@@ -8,12 +8,13 @@ from typing import Any
 import click
 
 from .lab_catalog import families_of, lab_records
-from .output import Report, report_options
+from .output import Number, Report, report_options
 
 
 @click.command()
 @click.argument("family", nargs=-1)
-@click.option("--seconds", default=600.0, show_default=True, help="Begin no problem after that.")
+@click.option("--seconds", type=Number(min=0), default=600.0, show_default=True,
+              help="Begin no problem after that.")
 @click.option("--rounds", default=9, show_default=True, help="Samples per realization.")
 @click.option("--hot", is_flag=True, help="Time with operands in L2, too.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -77,15 +78,39 @@ def report_options(function: _Function) -> _Function:
     return function
 
 
-class Tolerance(click.FloatRange):
-    """An error bound; NaN, which no difference exceeds, is none."""
+def write_failure(args: Sequence[str], error: BaseException, code: int, message: str) -> None:
+    """Write why a command failed where its --json says.
+
+    Args:
+        args: the command line; it may be one that click has refused.
+        error: what ended the command; its found, wanted and hint are written where it has them.
+        code: the exit code.
+        message: for the user.
+    """
+    given = [after if arg == "--json" else arg.partition("=")[2]
+             for arg, after in zip(args, [*args[1:], ""], strict=True)
+             if arg.partition("=")[0] == "--json"]
+    target = given[-1]
+    details = {key: value for key in ("found", "wanted", "hint", "log", "source_path")
+               if (value := getattr(error, key, None)) not in (None, "")}
+    text = to_json({"ok": False, "exit_code": code, "error": {
+        "kind": type(error).__name__, "message": message, **details}})
+    if target == "-":
+        click.echo(text)
+    elif target:
+        with contextlib.suppress(OSError):  # the message names what is wrong with the file
+            Path(target).write_text(text + "\n", encoding="utf-8")
+
+
+class Number(click.FloatRange):
+    """A bound of errors or times; NaN, which nothing exceeds, is none."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None
                 ) -> Any:
         """Return the number."""
         number = super().convert(value, param, ctx)
         if number != number:
-            self.fail(f"{value!r} is not a tolerance", param, ctx)
+            self.fail(f"{value!r} is no number", param, ctx)
         return number
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import click
 
 from ..errors import EnvironmentUnusable, ModelError, near_matches
-from .output import Report, Tolerance, bad, good, human_time, report_options
+from .output import Number, Report, bad, good, human_time, report_options
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -46,6 +46,18 @@ class Bytes(click.ParamType[int]):
         return int(number) * self._UNITS[text[len(number):]]
 
 
+def _known_suffix(_context: click.Context, _option: click.Parameter, target: str | None
+                  ) -> str | None:
+    """Return the value of --output; refuse a file of a kind that is not written."""
+    if target is None or target.endswith("/") or Path(target).is_dir():
+        return target
+    suffix = Path(target).suffix
+    if suffix not in ("", ".npy", ".npz", ".csv"):
+        raise click.BadParameter(f"{target!r} has an unknown suffix {suffix!r}; wanted .npz, .npy, "
+                                 f".csv, or a folder: {target}/")
+    return target
+
+
 def model_options(function: _Function) -> _Function:
     """Add the options that choose backend, device and named dimensions."""
     for option in (
@@ -72,24 +84,24 @@ def model_options(function: _Function) -> _Function:
 @click.option("--input", "inputs", multiple=True, metavar="NAME=FILE",
               help="An input as .npy, .npz or .csv; NAME may be left out for a model with one "
               "input and for an .npz whose arrays are named as the inputs.")
-@click.option("--output", "output", metavar="DIR|FILE",
+@click.option("--output", "output", metavar="DIR|FILE", callback=_known_suffix,
               help="Write the outputs: DIR gets NAME.npy each, FILE is an .npz or, for one "
               "output, an .npy or .csv.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
               help="Seed of random inputs.")
 @click.option("--check", is_flag=True, help="Compare with the float64 NumPy reference.")
-@click.option("--atol", type=Tolerance(min=0), metavar="X",
+@click.option("--atol", type=Number(min=0), metavar="X",
               help="Absolute tolerance (default: the sample's, else by dtype).")
-@click.option("--rtol", type=Tolerance(min=0), metavar="X",
+@click.option("--rtol", type=Number(min=0), metavar="X",
               help="Relative tolerance (default: the sample's, else by dtype).")
 @click.option("--bench", is_flag=True, help="Measure the time of a run.")
-@click.option("--min-time", type=click.FloatRange(min=0), default=0.5, show_default=True,
+@click.option("--min-time", type=Number(min=0), default=0.5, show_default=True,
               help="--bench: measure at least this many seconds.")
 @click.option("--min-samples", type=click.IntRange(min=1), default=10, show_default=True,
               help="--bench: measure at least this often.")
-@click.option("--max-noise", type=click.FloatRange(min=0), default=0.5, show_default=True,
+@click.option("--max-noise", type=Number(min=0), default=0.5, show_default=True,
               metavar="PERCENT", help="--bench: until the median's uncertainty is below this.")
-@click.option("--timeout", type=click.FloatRange(min=0), default=15.0, show_default=True,
+@click.option("--timeout", type=Number(min=0), default=15.0, show_default=True,
               metavar="SECONDS", help="--bench: give up after this; the unmet criterion is named.")
 @click.option("--profile", is_flag=True, help="Show kernel, time and throughput of each node.")
 @click.option("--trace", metavar="FILE", help="Write the nodes' times for chrome://tracing.")

@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
-from ..errors import EnvironmentUnusable, Invalid
-from .output import Report, Tolerance, report_options
+from ..errors import EnvironmentUnusable, Invalid, near_matches
+from .kernel_lookup import known_arch
+from .output import Number, Report, report_options
 from .tune_records import export, forget, import_, merge, pin, plot, show
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
@@ -23,6 +24,10 @@ class TuneGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the default command in front of arguments that name none."""
         if args and args[0] not in self.commands and args[0] not in ("--help", "-h"):
+            if args[0].isalpha() and not Path(args[0]).exists():
+                close = near_matches(args[0], self.commands)
+                raise click.UsageError(f"{args[0]!r} is no command and no model file; "
+                                       f"{close or 'see ge2 tune --help'}", ctx)
             args = ["search", *args]
         return super().parse_args(ctx, args)
 
@@ -104,9 +109,9 @@ _HOW = _options(
                  help="Of one kernel [default: 60s]."),
     click.option("--run-timeout", type=Duration(), default=30.0, metavar="TIME",
                  help="Of checking one candidate [default: 30s]."),
-    click.option("--atol", type=Tolerance(min=0), metavar="X",
+    click.option("--atol", type=Number(min=0), metavar="X",
                  help="Absolute error bound of the check (default: by dtype and length)."),
-    click.option("--rtol", type=Tolerance(min=0), metavar="X",
+    click.option("--rtol", type=Number(min=0), metavar="X",
                  help="Relative error bound of the check."),
     click.option("--vs", type=click.Choice(["torch"]), help="Time a peer beside the result."),
 )
@@ -117,7 +122,7 @@ _WHERE = _options(
     click.option("--backend", type=click.Choice(["cuda", "emulate"]), default="cuda",
                  show_default=True, help="emulate: the whole search without a GPU, with times of "
                  "the cost model; its records never count for a GPU."),
-    click.option("--arch", metavar="SM",
+    click.option("--arch", metavar="SM", callback=known_arch,
                  help="With --dry-run and --compile-only: instead of the GPU that is here."),
     click.option("--dry-run", is_flag=True, help="Show the space and estimates; measure nothing."),
     click.option("--compile-only", is_flag=True,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import Invalid
+from .kernel_lookup import known_arch
 from .output import Report, bad, report_options
 
 if TYPE_CHECKING:
@@ -159,7 +160,8 @@ def merge(files: tuple[Path, ...], output: Path, json_target: str | None, quiet:
 @click.option("--sym", "symbols", multiple=True, metavar="NAME=N[,N...]",
               help="Values of a named dimension to pin for (default 1).")
 @click.option("--device", type=click.IntRange(min=0), metavar="N", help="CUDA device index.")
-@click.option("--arch", metavar="SM", help="Pin for this architecture instead of the GPU here.")
+@click.option("--arch", metavar="SM", callback=known_arch,
+              help="Pin for this architecture instead of the GPU here.")
 @report_options
 def pin(model: Path, symbols: tuple[str, ...], device: int | None, arch: str | None,
         json_target: str | None, quiet: bool, verbose: bool) -> None:

@@ -18,7 +18,7 @@ from ..compiler.ir.expr import Expr
 from ..compiler.opdefs import OpDef, elementwise
 from ..compiler.opdefs.formula import formula
 from ..contract import DTYPES, dtype_name, numpy_dtype
-from ..errors import DtypeMismatch, Ge2Error, Invalid, MissingInput, ShapeMismatch
+from ..errors import DtypeMismatch, Ge2Error, Invalid, LaunchFailed, MissingInput, ShapeMismatch
 
 Array = npt.NDArray[Any]
 
@@ -217,11 +217,11 @@ def _run_step(step: _Step, values: Mapping[str, Array], bound: Mapping[str, int]
     return opdefs.evaluate(step.definition, arrays, attrs, step.dtypes)
 
 
-def _refused(node: Node, values: Mapping[str, Array], error: Exception) -> Invalid:
+def _refused(node: Node, values: Mapping[str, Array], error: Exception) -> LaunchFailed:
     """Return the error of a node that NumPy could not compute, with what it was given."""
     given = ", ".join(f"{name}: {values[name].dtype}{list(values[name].shape)}"
                       for name in present(node.inputs))
-    return Invalid(f"node {node.name!r} ({node.op}) cannot be computed: {error}", found=given)
+    return LaunchFailed(f"node {node.name!r} ({node.op}) cannot be computed: {error}", found=given)
 
 
 def _concrete(value: Any, bound: Mapping[str, int]) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -33,6 +34,7 @@ SOURCE, CUBIN, META = "kernel.cu", "kernel.cubin", "meta.json"
 LOCK_WARN_SECONDS = 10.0
 LOCK_SECONDS = 60.0
 _STALE_SECONDS = 3600.0
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d*)?)\s*([KMGT]?)(?:I?B)?")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -98,14 +100,10 @@ def parse_size(text: str) -> int:
     Raises:
         Invalid: the text is no size.
     """
-    number, unit = text.strip().upper().removesuffix("B"), ""
-    if number and number[-1] in _UNITS:
-        number, unit = number[:-1], number[-1]
-    try:
-        return int(float(number) * _UNITS[unit])
-    except ValueError as error:
-        raise Invalid("not a size", argument="GE2_CACHE_MAX_SIZE", found=repr(text),
-                      wanted="such as 512M or 2G") from error
+    match = _SIZE.fullmatch(text.strip().upper())
+    if match is None:
+        raise Invalid("not a size", found=repr(text), wanted="such as 512M or 2G")
+    return int(float(match[1]) * _UNITS[match[2]])
 
 
 @dataclass(slots=True)

@@ -25,6 +25,7 @@ STATIC_SMEM_LIMIT = 48 << 10
 TENSOR_MAPS_KEPT = 4096
 STREAMS_KEPT = 256
 
+_NO_DRIVER = "ge2 doctor tells more; models also run with --backend cpu or emulate"
 _INSTALL = "Install with: pip install 'ge2[cuda13]'"
 
 
@@ -42,12 +43,12 @@ def api() -> Any:
                                   hint=_INSTALL) from error
     try:
         (status,) = driver.cuInit(0)
-    except RuntimeError as error:  # the driver library is not on this machine
-        raise EnvironmentUnusable(f"there is no usable NVIDIA driver ({error})",
-                                  hint="Use --backend cpu or emulate") from error
+    except RuntimeError as error:
+        raise EnvironmentUnusable("there is no NVIDIA driver on this machine: this needs a GPU",
+                                  hint=_NO_DRIVER) from error
     if status:
         raise EnvironmentUnusable(f"the NVIDIA driver does not start ({status.name})",
-                                  hint="Use --backend cpu or emulate")
+                                  hint=_NO_DRIVER)
     return driver
 
 

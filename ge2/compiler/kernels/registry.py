@@ -59,7 +59,8 @@ def get(name: str) -> KernelInfo:
     """
     kernels = _kernels()
     if name not in kernels:
-        raise NoKernelError(f"no kernel is named {name!r}", hint=near_matches(name, kernels))
+        raise NoKernelError(f"no kernel is named {name!r}",
+                            hint=near_matches(name, kernels) or "ge2 kernels list shows them")
     return kernels[name]
 
 

@@ -82,6 +82,53 @@ def test_json_file(ge2: Any, tmp_path: Path) -> None:
     assert ge2("run", EXAMPLE, *CPU, "--json", str(tmp_path / "no" / "r.json")).code == 2
 
 
+@pytest.mark.parametrize("args,kind", [
+    (("run", "no.json"), "ModelError"), (("run", EXAMPLE, *CPU, "--sym", "n=3"), "BadParameter"),
+    (("run", "--chekc"), "NoSuchOption"), (("kernels", "show", "nothing"), "NoKernelError"),
+    (("cache", "export", "/no/folder/x"), "ModelError"),
+])
+@pytest.mark.parametrize("form", ["--json", "--json="])
+def test_a_failure_is_json_too(ge2: Any, tmp_path: Path, args: tuple[str, ...], kind: str,
+                               form: str) -> None:
+    result = ge2(*args, *((form, "-") if form == "--json" else ("--json=-",)))
+    assert result.json["ok"] is False and result.json["exit_code"] == result.code
+    assert result.json["error"]["kind"] == kind
+    assert result.json["error"]["message"] in result.err
+    file = tmp_path / "failure.json"
+    file.write_text("an older result")
+    ge2(*args, "--json", str(file))
+    assert json.loads(file.read_text()) == result.json
+
+
+def test_a_system_error_is_one_line(ge2: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = ge2("kernels", "new", "mine", "--op", "ROW", "--dir", str(tmp_path / "file" / "sub"))
+    assert result.code == 1 and result.err.startswith("ge2: [Errno 20]")
+
+
+def test_schema_and_completion_as_json(ge2: Any, tmp_path: Path) -> None:
+    assert ge2("schema").json == ge2("schema", "--json", "-").json
+    assert ge2("schema", "--json", str(tmp_path / "s.json")).out == ""
+    assert json.loads((tmp_path / "s.json").read_text())["$defs"]
+    assert "_GE2_COMPLETE" in ge2("completion", "bash", "--json", "-").json["script"]
+
+
+def test_interrupt_during_start_is_no_traceback() -> None:
+    code = """
+import sys
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+from ge2.__main__ import main
+main()
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                            check=False)
+    assert (result.returncode, result.stderr) == (130, "")
+
+
 def test_mismatch_exits_with_1(ge2: Any) -> None:
     result = ge2("run", EXAMPLE, *CPU, "--atol", "0", "--rtol", "0")
     assert result.code == 1
@@ -139,6 +186,20 @@ def test_inputs_and_outputs(ge2: Any, tmp_path: Path) -> None:
     (("kernels", "new", "mine", "--op", "LAB_NORMALIZE_SUM"), 2, "no kernels for"),
     (("ops", "softmx"), 2, "did you mean SOFTMAX"),
     (("cache", "prune", "--older-than", "old"), 2, "'old' is not an age"),
+    (("cache", "prune", "--max-size", "inf"), 2, "not a size; found 'inf'"),
+    (("cache", "prune", "--max-size", "-1"), 2, "not a size; found '-1'"),
+    (("run", EXAMPLE, *CPU, "--output", "result.txt"), 2, "unknown suffix '.txt'"),
+    (("run", EXAMPLE, *CPU, "--bench", "--min-time", "nan"), 2, "'nan' is no number"),
+    (("run", EXAMPLE, *CPU, "--bench", "--timeout", "nan"), 2, "'nan' is no number"),
+    (("run", EXAMPLE, *CPU, "--rtol", "nan"), 2, "'nan' is no number"),
+    (("explain", EXAMPLE, "--arch", "sm_12"), 2, "sm_75 or newer"),
+    (("explain", EXAMPLE, "--arch", "ampere"), 2, "--arch"),
+    (("tune", "--op", "GEMM_BIAS_ACT", "--dry-run", "--arch", "sm_12"), 2, "sm_75 or newer"),
+    (("tune", "--op", "GEMM", "--dry-run"), 2, "Did you mean GEMM_BIAS_ACT"),
+    (("tune", "shw"), 2, "did you mean show"),
+    (("kernels", "list", "--arch", "sm_12"), 2, "sm_75 or newer"),
+    (("kernels", "list", "--op", "ROWS"), 2, "there are"),
+    (("lab", "show", "softmx"), 2, "Did you mean softmax"),
 ])
 def test_mistakes(ge2: Any, args: tuple[str, ...], code: int, wanted: str) -> None:
     result = ge2(*args)
