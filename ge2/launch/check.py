@@ -144,6 +144,29 @@ def _attention(problem: Problem, op: KernelOp) -> None:
                                  found=given.strides, wanted="(1,)")
 
 
+def _norm_gemm(problem: Problem, op: KernelOp) -> None:
+    x, scale, b = problem.inputs[:3]
+    y = problem.outputs[0]
+    assert x is not None and scale is not None and b is not None
+    for slot in (0, 2):
+        spec = problem.inputs[slot]
+        assert spec is not None
+        _require(len(spec.shape) == 2, op.input_name(slot), spec, "a matrix")
+    (m, k), (depth, n) = x.shape, _matrix(b, bool(problem.attr_map["trans_b"]))
+    _require(depth == k, "B", b, f"op(B) with {k} rows")
+    _require(y.shape == (m, n), "output 0", y, (m, n))
+    for rows in problem.outputs[1:]:
+        _require(rows.shape == x.shape, "output 1", rows, x.shape)
+    for slot in (1, 3):
+        parameter = problem.inputs[slot] if slot < len(problem.inputs) else None
+        if parameter is not None:
+            _require(parameter.shape == (k,), op.input_name(slot), parameter, (k,))
+    for slot, extra in enumerate(problem.inputs[4:], start=4):
+        if extra is not None:
+            _require(extra.shape == y.shape, op.input_name(slot), extra,
+                     f"{y.shape}, expanded by stride 0")
+
+
 def _matrix(spec: TensorSpec, transposed: bool) -> tuple[int, int]:
     rows, cols = spec.shape[-2:]
     return (cols, rows) if transposed else (rows, cols)
@@ -339,6 +362,7 @@ _CHECKS: dict[str, Callable[[Problem, KernelOp], None]] = {
     "ELEMENTWISE": _elementwise,
     "GEMM_BIAS_ACT": _gemm,
     "ATTENTION": _attention,
+    "NORM_GEMM": _norm_gemm,
     "ROW": _row,
     "CONCAT": _concat,
     "GATHER": _gather,

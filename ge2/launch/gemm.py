@@ -112,13 +112,13 @@ def _tiled_shape(variant: Variant, call: GemmCall) -> Shape:
 
 
 def _tiled_classes(variant: Variant, call: GemmCall, device: DeviceProfile) -> Classes:
-    return _layout_classes(call, (4,))
+    return layout_classes(call, (4,))
 
 
 def _async_shape(variant: Variant, call: GemmCall) -> Shape:
     bm, bn, bk, stages, tn = (int(variant.param(name))
                               for name in ("BM", "BN", "BK", "STAGES", "TN"))
-    pitches = sum(extent + (4 if _reads_k_major(x) else 0)
+    pitches = sum(extent + (4 if reads_k_major(x) else 0)
                   for extent, x in ((bm, call.a), (bn, call.b)))
     staged = bm // 2 * (bn + 4)
     return Shape((bm, bn), (bm // 64 * (bn // (4 * tn)) * 32, 1, 1),
@@ -129,7 +129,7 @@ def _async_shape(variant: Variant, call: GemmCall) -> Shape:
 def _async_classes(variant: Variant, call: GemmCall, device: DeviceProfile) -> Classes:
     threads = _async_shape(variant, call).block[0]
     registers = 256 if int(variant.param("TN")) == 16 else 168
-    return (("BLOCKS", max(1, 65536 // registers // threads)), *_layout_classes(call, (4,)))
+    return (("BLOCKS", max(1, 65536 // registers // threads)), *layout_classes(call, (4,)))
 
 
 def async_refusal(variant: Variant, call: GemmCall) -> str:
@@ -138,20 +138,20 @@ def async_refusal(variant: Variant, call: GemmCall) -> str:
     for x, extent in ((call.a, "BM"), (call.b, "BN")):
         if max(abs(x.row), abs(x.column)) * int(variant.param(extent)) > INT32_MAX:
             return "offsets inside a tile do not fit in 32 bits"
-        if unaligned_wide and not _reads_k_major(x) and x.vector(True, (4,)) != 4:
+        if unaligned_wide and not reads_k_major(x) and x.vector(True, (4,)) != 4:
             return "no registers are left to copy element by element"
     return ""
 
 
-def _reads_k_major(operand: Operand) -> bool:
+def reads_k_major(operand: Operand) -> bool:
     return operand.column == 1 or operand.row != 1
 
 
-def _layout_classes(call: GemmCall, widths: tuple[int, ...]) -> Classes:
+def layout_classes(call: GemmCall, widths: tuple[int, ...]) -> Classes:
     """Return which way the operands lie in memory and how many elements one access may take."""
     classes: list[tuple[str, Any]] = [("VEC_Y", call.y.vector(False, widths[:1]))]
     for name, operand in (("A", call.a), ("B", call.b)):
-        k_major = _reads_k_major(operand)
+        k_major = reads_k_major(operand)
         classes += [(f"K_MAJOR_{name}", cpp(k_major)),
                     (f"VEC_{name}", operand.vector(not k_major, widths))]
     return tuple(classes)
@@ -195,7 +195,7 @@ def _tensor_core_classes(variant: Variant, call: GemmCall, device: DeviceProfile
         raise Unsupported("bf16 tensor cores need sm_80", argument="A", found=device.arch)
     asynchronous = device.caps["async_copy"]
     widths = (8, 4, 2) if asynchronous else (8,)
-    return (("ASYNC", cpp(asynchronous)), *_layout_classes(call, widths))
+    return (("ASYNC", cpp(asynchronous)), *layout_classes(call, widths))
 
 
 RULES: Mapping[str, LaunchRule] = {

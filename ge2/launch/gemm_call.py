@@ -124,17 +124,25 @@ class GemmCall:
         """
         words = [0] * (MAP_WORDS * (3 + len(self.more)))
         words += (self.m, self.n, self.k, self.batches, *self.batch,
-                  *_double_words(self.scalars), int(self.a.batch[2] != 0),
+                  *_double_words(*self.scalars), int(self.a.batch[2] != 0),
                   int(self.b.batch[2] != 0), *tail, 0, 0)
         scratch = (Reloc(8 * len(words) - 16, WORKSPACE), Reloc(8 * len(words) - 8, SEMAPHORES))
         relocs = _append_operands(words, [*sources, *(operand for _, operand in self.extras)])
         words += [0] * (-len(words) % 8)
         return pack_words(words), (*scratch, *relocs) if tail[1] > 1 else relocs
 
-    def pack(self) -> tuple[bytes, tuple[Reloc, ...]]:
-        """Return the Args bytes that every plain GEMM kernel starts with, and its holes."""
-        words = [self.m, self.n, self.k, self.batches, *self.batch, *_double_words(self.scalars)]
-        relocs = _append_operands(words, self.operands)
+    def pack(self, more: Sequence[Operand] = (), numbers: Sequence[int | float] = ()
+             ) -> tuple[bytes, tuple[Reloc, ...]]:
+        """Return the Args bytes that every plain GEMM kernel starts with, and its holes.
+
+        Args:
+            more: further operands of a kernel.
+            numbers: and numbers, of 8 bytes each.
+        """
+        words = [self.m, self.n, self.k, self.batches, *self.batch, *_double_words(*self.scalars)]
+        relocs = _append_operands(words, [*self.operands, *more])
+        for number in numbers:
+            words += _double_words(number) if isinstance(number, float) else (number,)
         return pack_words(words), relocs
 
     def transposed(self) -> GemmCall:
@@ -168,8 +176,8 @@ class GemmCall:
         }
 
 
-def _double_words(values: tuple[float, float]) -> tuple[int, ...]:
-    return struct.unpack("<2q", struct.pack("<2d", *values))
+def _double_words(*values: float) -> tuple[int, ...]:
+    return struct.unpack(f"<{len(values)}q", struct.pack(f"<{len(values)}d", *values))
 
 
 def _append_operands(words: list[int], operands: Sequence[Operand]) -> tuple[Reloc, ...]:
@@ -180,11 +188,11 @@ def _append_operands(words: list[int], operands: Sequence[Operand]) -> tuple[Rel
     return tuple(relocs)
 
 
-def plain_args_dtype(extras: Sequence[str] = ()) -> np.dtype[Any]:
-    """Return the Args struct of a plain GEMM kernel with these epilogue inputs."""
+def plain_args_dtype(extras: Sequence[str] = (), *tail: tuple[str, Any]) -> np.dtype[Any]:
+    """Return the Args struct of a plain GEMM kernel with these epilogue inputs, and more fields."""
     return args_dtype(("m", "i8"), ("n", "i8"), ("k", "i8"), ("batches", "i8"),
                       ("extents", "i8", MAX_BATCH_AXES), ("alpha", "f8"), ("beta", "f8"),
-                      *((name, OPERAND_DTYPE) for name in ("a", "b", "y", *extras)))
+                      *((name, OPERAND_DTYPE) for name in ("a", "b", "y", *extras)), *tail)
 
 
 def tensor_map_args_dtype(extras: Sequence[str] = (), outputs: int = 1) -> np.dtype[Any]:

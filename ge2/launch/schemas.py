@@ -90,6 +90,16 @@ KERNEL_OPS: dict[str, KernelOp] = {
            "mask and extras expanded to [B, H, Q, K] by stride 0; outputs [B, H, Q, V] and "
            "log-sum-exps [B, H, Q]; with starts B is 1, and sequence i has rows starts[i] to "
            "starts[i + 1]"),
+        KernelOp("NORM_GEMM", ("x", "scale", "B", "shift?", "bias?", "C?", "extras*"), (
+            AttrSpec("norm", "str", REQUIRED, ("LAYER_NORM", "RMS_NORM")),
+            AttrSpec("epsilon", "float", 1e-5, doc="added to the variance"),
+            AttrSpec("trans_b", "bool", False),
+            AttrSpec("alpha", "float", 1.0),
+            AttrSpec("beta", "float", 1.0),
+            *_ACT,
+            AttrSpec("epilogue", "expr", None, doc="as GEMM_BIAS_ACT's"),
+        ), 2, "matrices: the epilogue of norm(x) op(B), whose rows are normalised and rounded "
+           "before the product; a second output is those rows; scale and shift are [k]"),
         KernelOp("ROW", ("x", "more*"), (AttrSpec("row", "expr", REQUIRED),), 8,
                  doc="a row operator over the last axis of x; more broadcast to x [*rows, n]"),
         KernelOp("SCAN", ("x",), (

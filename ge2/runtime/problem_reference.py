@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,23 @@ def _product(a: Array, b: Array) -> Array:
         wide: Array = np.matmul(a.astype(np.int64), b.astype(np.int64))
         return wide.astype(np.int32)
     return np.asarray(np.matmul(a, b))
+
+
+def _norm_gemm(problem: Problem, inputs: Inputs) -> list[Array]:
+    from ..compiler import opdefs
+
+    attrs = dict(problem.attr_map)
+    x, scale, b, shift = (*inputs, None)[:4]
+    assert x is not None and scale is not None and b is not None
+    given = [x, scale] if shift is None else [x, scale, shift]
+    rows, = opdefs.reference(str(attrs["norm"]), given, {"epsilon": attrs["epsilon"]})
+    first = problem.inputs[0]
+    assert first is not None
+    # The product sees the rows as they are stored.
+    stored = rows.astype(numpy_dtype(first.dtype)).astype(rows.dtype)
+    product = replace(problem, attrs=tuple(sorted({**attrs, "trans_a": False}.items())),
+                      outputs=problem.outputs[:1])
+    return [*_gemm(product, [stored, b, *inputs[4:]]), rows][:len(problem.outputs)]
 
 
 def _row(problem: Problem, inputs: Inputs) -> list[Array]:
@@ -183,6 +201,7 @@ _REFERENCES: dict[str, Callable[[Problem, Inputs], list[Array]]] = {
     "ELEMENTWISE": _elementwise,
     "GEMM_BIAS_ACT": _gemm,
     "ATTENTION": _attention,
+    "NORM_GEMM": _norm_gemm,
     "ROW": _row,
     "LAB_NORMALIZE_SUM": _normalize_sum,
     "LAB_REDUCE": _row,

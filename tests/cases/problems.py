@@ -242,6 +242,30 @@ def _shared(one: Operand, batch: tuple[int, ...]) -> Operand:
     return Operand(wide, one.offset, one.elements)
 
 
+def norm_gemm_cases() -> Iterator[Case]:
+    """Yield the NORM_GEMM cases: x [m, k], scale and shift [k]."""
+    rows = at_least(100, {
+        "dtype": FLOATS, "m": (0, 1, 3, 33, 64, 129), "n": (1, 8, 65, 128, 200),
+        "k": (1, 7, 8, 65, 96, 200, 384), "norm": ("LAYER_NORM", "RMS_NORM"),
+        "trans_b": (False, True), "x": ("dense", "pitched", "unaligned", "transposed"),
+        "b": ("dense", "pitched", "unaligned"), "parameters": ("dense", "unaligned"),
+        "style": _STYLES, "out": ("dense", "pitched"), "rows": (True, False)})
+    for row in rows:
+        dtype, m, n, k = row["dtype"], row["m"], row["n"], row["k"]
+        bias_layout, c_layout, act = row["style"]
+        bias = operand(dtype, (m, n), bias_layout) if bias_layout else None
+        c = operand(dtype, (m, n), c_layout) if c_layout else None
+        shift = operand(dtype, (k,), row["parameters"]) if row["norm"] == "LAYER_NORM" else None
+        inputs = [operand(dtype, (m, k), row["x"]), operand(dtype, (k,), row["parameters"]),
+                  operand(dtype, (n, k) if row["trans_b"] else (k, n), row["b"]), shift, bias, c]
+        outputs = [operand(dtype, (m, n), row["out"])]
+        outputs += [operand(dtype, (m, k), row["out"])] if row["rows"] else []
+        epilogue = gemm_epilogue(dtype, (bias and dtype, c and dtype), 1.0, 2.0, act, 0.01)
+        attrs = {"norm": row["norm"], "epsilon": 1e-5, "trans_b": row["trans_b"], "alpha": 1.0,
+                 "beta": 2.0, "act": act, "leaky_slope": 0.01, "epilogue": epilogue}
+        yield _case(_label(row), "NORM_GEMM", inputs, outputs, attrs, terms=max(k, 1))
+
+
 # -- rows -----------------------------------------------------------------------------------------
 
 _ROW_LENGTHS = (*SIZES, 1000, 1025, 5000, 20_000)
@@ -450,6 +474,7 @@ def cases_for(op_type: str) -> tuple[Case, ...]:
         "ELEMENTWISE": elementwise_cases,
         "GEMM_BIAS_ACT": lambda: (*(case for d in FLOATS for case in gemm_cases(d)),
                                   *gemm_byte_cases()),
+        "NORM_GEMM": norm_gemm_cases,
         "CONCAT": concat_cases,
         "GATHER": gather_cases,
         "PAD": pad_cases,

@@ -37,7 +37,7 @@ SHOWN = 4
 def work(case: Case) -> int:
     """Elements of the largest tensor, or multiply-adds; small matrices fill whole tiles."""
     sizes = [o.spec.size for o in case.operands if o is not None]
-    if case.problem.op_type == "GEMM_BIAS_ACT":
+    if case.problem.op_type in ("GEMM_BIAS_ACT", "NORM_GEMM"):
         *batch, m, n = (1, 1, *case.problem.outputs[0].shape)
         return math.prod(batch) * (-(-m // 64) * -(-n // 64) * 64 * 64) * max(case.terms, 1)
     terms = case.terms if case.problem.op_type == "CONV2D" else 1
@@ -111,7 +111,8 @@ def run_case(variant: Variant, case: Case, device: DeviceProfile) -> None:
 
 
 def _slack(case: Case, dtype: str) -> float:
-    return slack_of(case.problem, dtype) if dtype == "f32" else 0.0
+    own = dtype == "f32" or case.problem.op_type == "NORM_GEMM"
+    return slack_of(case.problem, dtype) if own else 0.0
 
 
 def run_all(kernel: KernelInfo, runs: Sequence[tuple[Variant, Case]]) -> None:

@@ -13,8 +13,12 @@ from ...problem import Problem, TensorSpec
 GEMM_OPS = frozenset({"GEMM_BIAS_ACT", "MATMUL"})
 INT32_MAX = 2**31 - 1
 
+# Operators whose operands A and B are the matrices of a product.
+PRODUCTS = GEMM_OPS | {"NORM_GEMM"}
+
 _OPERANDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(GEMM_OPS, ("A", "B", "bias", "C")),
+    "NORM_GEMM": ("A", "scale", "B", "shift", "bias", "C"),
     "CONV2D": ("X", "W", "bias", "residual"),
     "ATTENTION": ("Q", "K", "V", "mask", "kv_len", "q_starts", "k_starts"),
 }
@@ -79,7 +83,7 @@ def _attention_dims(problem: Problem) -> dict[str, int]:
 
 
 _FAMILY_DIMS: Mapping[str, Callable[[Problem], dict[str, int]]] = {
-    **dict.fromkeys(GEMM_OPS, _gemm_dims),
+    **dict.fromkeys(PRODUCTS, _gemm_dims),
     **dict.fromkeys(("ROW", "LAB_REDUCE", "LAB_STREAM", "LAB_REMAT", "LAB_FUSE"), _row_dims),
     "LAB_STAGE": _window_dims,
     "SCAN": _row_dims,
@@ -112,8 +116,8 @@ class Facts:
         """The layouts that each operand is in; products see op(A) [M, K] and op(B) [K, N]."""
         attrs = self.problem.attr_map
         swapped = {"A": bool(attrs.get("trans_a")), "B": bool(attrs.get("trans_b"))}
-        is_gemm = self.problem.op_type in GEMM_OPS
-        return {name: _layouts(spec, is_gemm and swapped.get(name, False))
+        is_product = self.problem.op_type in PRODUCTS
+        return {name: _layouts(spec, is_product and swapped.get(name, False))
                 for name, spec in self.operands.items()}
 
     @cached_property

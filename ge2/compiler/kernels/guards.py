@@ -144,6 +144,13 @@ def transpose_tiled(problem: Problem, variant: Variant, device: DeviceProfile) -
     return ""
 
 
+def norm_gemm(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Rows lie in shared memory, next to stages of B."""
+    from ...launch.norm_gemm import norm_gemm_refusal
+
+    return norm_gemm_refusal(problem, variant, device)
+
+
 def gemm_tensor_core(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
     """Tensor cores before sm_80 take f16 but not bf16."""
     spec = problem.inputs[0]
@@ -241,5 +248,6 @@ CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "gemm_wgmma": gemm_wgmma,
     "gemm_wgmma_any": gemm_wgmma_any,
     "gemm_wgmma_f32": gemm_wgmma_f32,
+    "norm_gemm": norm_gemm,
     "transpose_tiled": transpose_tiled,
 }

@@ -22,14 +22,14 @@ from ..opdefs.shapes import spatial, window_pads
 from .lower_attention import lower_attention
 from .lower_row import lower_row
 from .lower_scan import lower_scan
-from .strides import expand
+from .strides import collapse, expand
 
 Specs = Sequence[TensorSpec | None]
 Ints = tuple[int, ...]
 
-_STRIDED = {"ELEMENTWISE": True, "GEMM_BIAS_ACT": True, "ROW": True, "CONCAT": True, "SCAN": True,
-            "ATTENTION": True, "GATHER": True, "RESAMPLE": False, "PAD": True, "CONV2D": False,
-            "POOL2D": False}
+_STRIDED = {"ELEMENTWISE": True, "GEMM_BIAS_ACT": True, "NORM_GEMM": True, "ROW": True,
+            "CONCAT": True, "SCAN": True, "ATTENTION": True, "GATHER": True, "RESAMPLE": False,
+            "PAD": True, "CONV2D": False, "POOL2D": False}
 
 
 def accepts_strides(op_type: str) -> bool:
@@ -166,6 +166,44 @@ def _renumbered(bundle: ExprBundle, kept: Ints) -> ExprBundle:
     return ExprBundle(tuple(substitute(bundle.outputs, table)))
 
 
+def _norm_gemm(op: str, attrs: dict[str, Any], inputs: Specs,
+               outputs: Sequence[TensorSpec]) -> Problem:
+    """Leading axes become one: a block holds whole rows, whichever they are."""
+    x, scale, b, shift = (*inputs, None)[:4]
+    rest = [*inputs[4:], *[None] * (6 - max(len(inputs), 4))]
+    assert x is not None and scale is not None and b is not None
+    y = outputs[0]
+    b, trans_b = _operand(b, attrs["trans_b"])
+    parameters = [None if s is None else _vector(s, x.shape[-1]) for s in (scale, shift)]
+    extras = [None if s is None else _matrix_rows(expand(s, y.shape)) for s in rest]
+    dtypes = [None if s is None else s.dtype for s in rest[:2]]
+    kept = {name: attrs[name] for name in ("norm", "epsilon", "alpha", "beta", "act",
+                                           "leaky_slope")}
+    return _problem("NORM_GEMM", [_matrix_rows(x), parameters[0], b, parameters[1], *extras],
+                    [_matrix_rows(s) for s in outputs],
+                    {**kept, "trans_b": trans_b, "epilogue": epilogue_of(y.dtype, dtypes, attrs)})
+
+
+def _vector(spec: TensorSpec, extent: int) -> TensorSpec:
+    """Return what is one value per column, whatever axes of 1 stand before, as a vector."""
+    last = replace(spec, shape=spec.shape[-1:], strides=spec.strides[-1:])
+    return expand(last, (extent,))
+
+
+def _matrix_rows(spec: TensorSpec) -> TensorSpec:
+    """Return a tensor with its leading axes as one.
+
+    Raises:
+        StrideMismatch: they do not count through memory evenly.
+    """
+    if len(spec.shape) < 3:
+        return spec
+    rows, (steps,) = collapse(spec.shape[:-1], [spec.strides[:-1]])
+    if len(rows) > 1:
+        raise StrideMismatch("rows do not count through memory evenly", found=spec.strides)
+    return replace(spec, shape=(*rows, spec.shape[-1]), strides=(*steps, spec.strides[-1]))
+
+
 def _operand(spec: TensorSpec, transposed: bool) -> tuple[TensorSpec, bool]:
     """Return a matrix with stride 1 along its last axis where a swap of axes gives that."""
     rows, columns = spec.strides[-2:]
@@ -244,6 +282,7 @@ _RULES: dict[str, Rule] = {
     "MATMUL": _matmul,
     "GEMM_BIAS_ACT": _gemm,
     "SCALED_MATMUL": _scaled_matmul,
+    "NORM_GEMM": _norm_gemm,
     "CONCAT": _concat,
     "GATHER": _gather,
     "PAD": _pad,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...contract import DTYPES
 from ...problem import Problem
+from .facts import PRODUCTS
 
 if TYPE_CHECKING:
     from ...evidence.device import DeviceProfile
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 def flops_of(problem: Problem) -> int:
     """Return the multiplications and additions of a product or convolution, else 0."""
     output = problem.outputs[0]
-    if problem.op_type == "GEMM_BIAS_ACT":
+    if problem.op_type in PRODUCTS:
         a = problem.inputs[0]
         assert a is not None
         k = a.shape[-2] if problem.attr_map.get("trans_a") else a.shape[-1]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...contract import DTYPES, REQUIRED, AttrSpec, numpy_dtype
+from ...errors import GraphError
 from ..ir.nodes import TensorType
 from . import gemm, normalize
 from .opdef import FLOATS, Array, Arrays, Builder, OpDef, Types, fill_attrs
@@ -17,7 +18,7 @@ from .shapes import optional, tensor
 
 NORMS = {op.name: op for op in normalize.OPDEFS if op.name in ("LAYER_NORM", "RMS_NORM")}
 _GEMM = next(op for op in gemm.OPDEFS if op.name == "GEMM_BIAS_ACT")
-_PRODUCT = ("trans_b", "act", "leaky_slope")
+PRODUCT_ATTRS = ("trans_b", "alpha", "beta", "act", "leaky_slope", "epilogue")
 
 
 def _norm_attrs(attrs: dict[str, Any]) -> dict[str, Any]:
@@ -25,7 +26,7 @@ def _norm_attrs(attrs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _product_attrs(attrs: dict[str, Any]) -> dict[str, Any]:
-    return fill_attrs(_GEMM, {name: attrs[name] for name in _PRODUCT})
+    return fill_attrs(_GEMM, {name: attrs[name] for name in PRODUCT_ATTRS})
 
 
 def _norm_inputs(given: Sequence[Any], attrs: dict[str, Any]) -> list[Any]:
@@ -37,8 +38,10 @@ def _norm_inputs(given: Sequence[Any], attrs: dict[str, Any]) -> list[Any]:
 
 def _infer(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
     rows, = NORMS[attrs["norm"]].infer(_norm_inputs(types, attrs), _norm_attrs(attrs))
-    product = _GEMM.infer([rows, tensor(types, 2), optional(types, 4)], _product_attrs(attrs))
-    return [product[0], rows]
+    product = _GEMM.infer([rows, tensor(types, 2), *types[4:]], _product_attrs(attrs))
+    if len(product) > 1:
+        raise GraphError("NORM_GEMM has one product", found=attrs["epilogue"].text)
+    return [product[0], rows] if attrs["rows"] else product
 
 
 def _reference(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
@@ -47,26 +50,26 @@ def _reference(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
     if rounding is not None and DTYPES[rounding].itemsize < rows.dtype.itemsize == 4:
         # The product sees the rows as they are stored.
         rows = rows.astype(numpy_dtype(rounding)).astype(rows.dtype)
-    product, = _GEMM.reference([rows, arrays[2], optional(arrays, 4)], _product_attrs(attrs))
-    return [product, rows]
+    product, = _GEMM.reference([rows, arrays[2], *arrays[4:]], _product_attrs(attrs))
+    return [product, rows] if attrs["rows"] else [product]
 
 
 def _decompose(builder: Builder, inputs: Sequence[str], attrs: dict[str, Any]) -> Sequence[str]:
     rows = builder.op(attrs["norm"], *_norm_inputs(inputs, attrs), axis=-1,
                       epsilon=attrs["epsilon"])
-    bias = optional(inputs, 4)
-    product = builder.op("GEMM_BIAS_ACT", rows, inputs[2], *([bias] if bias else []),
-                         **{name: attrs[name] for name in _PRODUCT})
-    return [product, rows]
+    product = builder.op("GEMM_BIAS_ACT", rows, inputs[2], *inputs[4:],
+                         **{name: attrs[name] for name in PRODUCT_ATTRS})
+    return [product, rows] if attrs["rows"] else [product]
 
 
 OPDEFS = (
-    OpDef("NORM_GEMM", ("x", "scale", "B", "shift?", "bias?"), 2,
+    OpDef("NORM_GEMM", ("x", "scale", "B", "shift?", "bias?", "C?", "extras*"), 2,
           (AttrSpec("norm", "str", REQUIRED, tuple(NORMS), "of the rows of x"),
            AttrSpec("epsilon", "float", 1e-5, doc="added to the variance"),
-           *(spec for spec in gemm.GEMM_ATTRS if spec.name in _PRODUCT),
+           *(spec for spec in gemm.GEMM_ATTRS if spec.name in PRODUCT_ATTRS),
+           AttrSpec("rows", "bool", True, doc="the normalised rows are a second output"),
            AttrSpec("rounding", "dtype", None, doc="element type that the rows are stored in")),
           _infer, _reference, properties=frozenset({"rematerializable"}), family="gemm",
           dtypes=FLOATS, decompose=_decompose,
-          doc="(act(norm(x) B + bias), norm(x)); the norm over the last axis."),
+          doc="(GEMM_BIAS_ACT of norm(x), norm(x)); the norm over the last axis."),
 )

@@ -28,6 +28,7 @@ inline uint4 gather_chunk(const T* source, long long stride, int inside) {
 // VEC is the number of elements that one copy may take at once (8, 4, 2 or 1 = none).
 template <typename T, int EXTENT, int BK, int THREADS, bool K_MAJOR, int VEC, bool ASYNC>
 struct MmaTile {
+    static constexpr int DEPTH = BK;
     static constexpr int BYTES = EXTENT * BK * 2;
     static constexpr int LINES = K_MAJOR ? EXTENT : BK;
     static constexpr int CHUNKS = (K_MAJOR ? BK : EXTENT) / 8;
