@@ -185,7 +185,7 @@ def _bytes_classes(variant: Variant, call: GemmCall, device: DeviceProfile) -> C
         ("TYPE_ACC", DTYPES[accumulator(call)].c_type), ("TYPE_COMPUTE", C_TYPES[y.compute]),
         ("WHOLE_Y", cpp(call.y.vector(False, (width,)) == width))]
     for name, operand in (("A", call.a), ("B", call.b)):
-        classes += [(f"K_MAJOR_{name}", cpp(_reads_k_major(operand))),
+        classes += [(f"K_MAJOR_{name}", cpp(reads_k_major(operand))),
                     (f"VEC_{name}", operand.vector(False, (16, 8, 4)))]
     return tuple(classes)
 
