@@ -38,6 +38,8 @@ VARIABLES: dict[str, Variable] = {
         Variable("GE2_KERNEL_PATH", "", (), "folders of own kernel templates, as PATH separates"),
         Variable("GE2_DATA_DIR", "", (), "folder of tuning evidence"),
         Variable("GE2_ALWAYS_COMPILE", "0", ("0", "1"), "1 ignores cached kernels"),
+        Variable("GE2_LINEINFO", "0", ("0", "1"),
+                 "1 compiles with -lineinfo, in lines of the templates, for profilers"),
         Variable("GE2_BACKEND", "", ("", "cuda", "cpu", "emulate"), "default backend"),
         Variable("GE2_DEVICE", "0", (), "default CUDA device index", r"\d+",
                  "the index of a GPU, such as 0"),

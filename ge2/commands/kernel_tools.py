@@ -224,11 +224,15 @@ def test_values():
 @report_options
 def profile(name: str, example: int, device: int, output: str | None, json_target: str | None,
             quiet: bool, verbose: bool) -> None:
-    """Write a script that launches one kernel, and print the Nsight Compute command for it."""
+    """Write a script that launches one kernel, and print the Nsight Compute command for it.
+
+    The kernel is compiled with -lineinfo (GE2_LINEINFO=1): the profiler shows the template's lines.
+    """
     report = Report(json_target, quiet=quiet, verbose=verbose)
     kernel, variants = find_kernel(name)
     path = Path(output or f"{kernel.name}_run.py")
-    path.write_text(_SCRIPT.format(variant=variants[0].id, example=example, device=device),
+    path.write_text(_SCRIPT.format(variant=variants[0].id, example=example, device=device,
+                                   template=kernel.template),
                     encoding="utf-8")
     command = (f"ncu --set full --import-source yes --kernel-name {kernel.entries[0]} "
                f"--export {kernel.name} python {path}")
@@ -239,6 +243,10 @@ def profile(name: str, example: int, device: int, output: str | None, json_targe
 
 
 _SCRIPT = '''"""Launches {variant} a few times on example problem {example}."""
+
+import os
+
+os.environ["GE2_LINEINFO"] = "1"  # the profiler shows lines of {template}
 
 from ge2.commands.kernel_bench import Workload
 

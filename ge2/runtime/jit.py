@@ -27,12 +27,11 @@ from ..errors import (
     LaunchFailed,
 )
 from ..launch.record import KernelSource
-from . import compile_worker, disk_cache, elf, nvrtc
+from . import compile_worker, disk_cache, elf, failures, nvrtc
 from .compile_worker import Request, Result
 from .disk_cache import Meta
 
 IN_PROCESS_LIMIT = 2
-FAILED_KEPT = 100
 _FIRST_ERROR = re.compile(r"^.*\b(error|fatal)\b.*$", re.MULTILINE)
 _PTX_VERSION = re.compile(rb"\b" + sources_of.API_SYMBOL.encode() + rb" = (\d+)")
 
@@ -179,11 +178,17 @@ def _requests(mine: Sequence[KernelSource], arch: str,
     headers = sources_of.Headers()
     folders = tuple(map(str, headers.folders))
     root = str(cache.root) if cache.root else None
+    debug = config.get("GE2_LINEINFO") == "1"
+    options = (*nvrtc.OPTIONS, "-lineinfo") if debug else nvrtc.OPTIONS
+    texts = [sources_of.render(source, headers) for source in mine]
+    if debug:
+        texts = [sources_of.with_template_lines(source, text)
+                 for source, text in zip(mine, texts, strict=True)]
     return [
-        Request(sources_of.render(source, headers), _log_name(source), source.template,
-                source.entry, target.arch, target.is_ptx, folders, cache_root=root,
+        Request(text, _log_name(source), source.template, source.entry, target.arch,
+                target.is_ptx, folders, options, cache_root=root,
                 cache_max_bytes=cache.max_bytes, always_miss=cache.always_miss)
-        for source in mine
+        for source, text in zip(mine, texts, strict=True)
     ]
 
 
@@ -261,13 +266,14 @@ def _keep(meta: Meta, code: bytes) -> Path:
 def _failure(source: KernelSource, request: Request, log: str) -> CompileFailed:
     mapped = map_log(log, _log_name(source), source)
     first = _FIRST_ERROR.search(mapped)
-    saved = _save_source(request)
+    folder = failures.save_compile(request, mapped)
     context = ", ".join(f"{k}={v}" for k, v in source.context if isinstance(v, int | str)
                         and len(str(v)) < 40 and "\n" not in str(v))
     return CompileFailed(
         f"{source.template} does not compile for {request.arch} ({context})",
-        found=(first[0] if first else mapped).strip() or "no log", log=mapped, source_path=saved,
-        hint=f"The rendered source is {saved}" if saved else "")
+        found=(first[0] if first else mapped).strip() or "no log", log=mapped,
+        source_path=str(folder / "kernel.cu") if folder else "",
+        hint=f"python {folder}/run.py compiles it again" if folder else "")
 
 
 def map_log(log: str, name: str, source: KernelSource) -> str:
@@ -280,23 +286,6 @@ def map_log(log: str, name: str, source: KernelSource) -> str:
         return f"{source.template}:{line} (rendered line {rendered})" if line else match[0]
 
     return re.sub(rf"{re.escape(name)}\((\d+)\)", place, log)
-
-
-def _save_source(request: Request) -> str:
-    """Keep the source of a failed compile; return its path, or "" where no disk takes it."""
-    name = f"{Path(request.name).stem}-{request.key[:12]}.cu"
-    for folder in (paths.cache_dir() / "failed", None):
-        try:
-            folder = folder or disk_cache.private_folder()
-            folder.mkdir(parents=True, exist_ok=True)
-            paths.write_atomic(folder / name, request.text.encode())
-            saved = sorted(folder.glob("*.cu"), key=lambda path: path.stat().st_mtime)
-            for old in saved[:-FAILED_KEPT]:
-                old.unlink(missing_ok=True)
-            return str(folder / name)
-        except OSError as error:
-            log.topic("compile").info("cannot save %s: %s", name, error)
-    return ""
 
 
 def check_api(code: bytes, where: str) -> None:

@@ -13,11 +13,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import paths
 from ..compiler.kernels import source as sources_of
 from ..compiler.plan import Step
 from ..contract import GE2_API_VERSION
 from ..launch.record import KernelSource, LaunchRecord, Reloc, TensorMapSpec
+from . import failures
 
 if TYPE_CHECKING:
     from .device import Device, Unit
@@ -60,15 +60,9 @@ def save(unit: Unit, step: Step, offsets: tuple[int, ...], nbytes: tuple[int, ..
     }
     text = json.dumps(about, indent=1)
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    folder = paths.cache_dir() / "failed" / f"{record.kernel.entry}-{digest}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "launch.json").write_text(text, "utf-8")
-        (folder / "kernel.cu").write_text(sources_of.render(record.kernel), "utf-8")
-        (folder / "run.py").write_text(_SCRIPT.replace("{kind}", device.kind), "utf-8")
-    except OSError:
-        return None
-    return folder
+    return failures.write(f"{record.kernel.entry}-{digest}", {
+        "launch.json": text, "kernel.cu": sources_of.render(record.kernel),
+        "run.py": _SCRIPT.replace("{kind}", device.kind)})
 
 
 def _record_dict(unit: Unit) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import pytest
 from ge2 import paths
 from ge2.errors import CompileFailed, Invalid, LaunchFailed, Unsupported
 from ge2.launch.record import KernelSource
-from ge2.runtime import compile_worker, disk_cache, jit, nvrtc
+from ge2.runtime import compile_worker, disk_cache, failures, jit, nvrtc
 
 pytest.importorskip("cupy_backends.cuda.libs.nvrtc", reason="needs cupy's NVRTC bindings")
 
@@ -120,7 +120,7 @@ def test_a_failure_points_at_the_template_and_saves_the_source(folder: Path) -> 
     assert "k.cu.j2:7 (rendered line 5): error" in error.log
     assert "undeclared" in str(error) and "sm_80" in str(error) and "N=7" in str(error)
     assert "int x = undeclared;" in Path(error.source_path).read_text()
-    assert error.source_path in str(error)
+    assert str(Path(error.source_path).parent) in str(error)
 
 
 def test_one_failure_does_not_cost_the_others(folder: Path) -> None:
@@ -192,11 +192,38 @@ def test_a_forked_child_does_not_wait_for_its_parents_threads(folder: Path) -> N
 
 def test_only_the_newest_failed_sources_are_kept(
         folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jit, "FAILED_KEPT", 2)
+    monkeypatch.setattr(failures, "KEPT", 2)
     for n in range(4):
         outcome = jit.try_compile([source(folder, n, "nonsense")], "sm_80").popitem()[1]
         assert isinstance(outcome, CompileFailed) and Path(outcome.source_path).is_file()
-    assert len(list((paths.cache_dir() / "failed").glob("*.cu"))) == 2
+    assert len(list((paths.cache_dir() / "failed").iterdir())) == 2
+
+
+def test_a_failed_compile_is_kept_as_a_folder_that_compiles_it_again(folder: Path) -> None:
+    (folder / "include/ge2").mkdir(parents=True)
+    (folder / "include/ge2/mine.cuh").write_text("// a header\n")
+    outcome = jit.try_compile([source(folder, 1, "nonsense", header=True)], "sm_80").popitem()[1]
+    assert isinstance(outcome, CompileFailed)
+    kept = Path(outcome.source_path).parent
+    assert f"python {kept}/run.py compiles it again" in str(outcome)
+    assert "nonsense" in (kept / "log.txt").read_text()
+    assert (kept / "include/ge2/mine.cuh").is_file()
+    command = [sys.executable, str(kept / "run.py")]
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert again.returncode == 1 and "kernel.cu(" in again.stderr and "nonsense" in again.stderr
+    assert "Traceback" not in again.stderr
+    text = (kept / "kernel.cu").read_text()
+    (kept / "kernel.cu").write_text(text.replace("nonsense", ""))
+    assert subprocess.run(command, capture_output=True, check=False).stdout == b"it compiles\n"
+
+
+def test_line_information_is_of_the_template(folder: Path, monkeypatch: pytest.MonkeyPatch
+                                             ) -> None:
+    monkeypatch.setenv("GE2_LINEINFO", "1")
+    wanted = source(folder)
+    compiled = jit.compile([wanted], "sm_80")[wanted]
+    assert "-lineinfo" in compiled.meta.options
+    assert Path(wanted.template).name.encode() in compiled.path.read_bytes()
 
 
 def test_many_kernels_are_compiled_by_workers(folder: Path, compiles: list[str]) -> None:

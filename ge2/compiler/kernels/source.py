@@ -149,6 +149,20 @@ def line_map(source: KernelSource) -> list[int]:
     return [0, *reversed(result), 0]
 
 
+def with_template_lines(source: KernelSource, text: str) -> str:
+    """Return a rendered text with #line directives, so that tools show the template's lines."""
+    path = template_path(source.template).resolve().as_posix()
+    written: list[str] = []
+    following = 0
+    for line, place in zip(text.split("\n"), line_map(source), strict=False):
+        inside_macro = bool(written) and written[-1].endswith("\\")
+        if place and place != following and not inside_macro:
+            written.append(f'#line {place} "{path}"')
+        written.append(line)
+        following = place + 1 if place else 0
+    return "\n".join(written) + "\n"
+
+
 def _mark(lines: list[str]) -> list[str]:
     """Append a mark to each line that ends outside jinja tags; after a block tag it would stay."""
     marked, inside = [], False
