@@ -15,7 +15,7 @@ def ops(name: str | None, json_target: str | None, quiet: bool, verbose: bool) -
     from ..compiler import opdefs
     from ..compiler.opdefs.doc import render_table
     from ..errors import near_matches
-    from ..model.builder import attr_text
+    from ..model.operator_methods import attr_text
 
     report = Report(json_target, quiet=quiet, verbose=verbose)
     if name is not None and name.upper() not in opdefs.OPS:

@@ -12,102 +12,30 @@ wrong shape, dtype or attribute raises at the line that made it.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..compiler import opdefs
-from ..compiler.ir.dim import Extent, symbol
+from ..compiler.ir.dim import symbol
 from ..compiler.ir.nodes import Graph, Node, TensorType
-from ..contract import DTYPES, REQUIRED, AttrSpec, numpy_dtype
-from ..errors import Ge2Error, GraphError, near_matches
+from ..contract import DTYPES, numpy_dtype
+from ..errors import Ge2Error, GraphError
+from .value import Operand, Value
 
 if TYPE_CHECKING:
     from .model import Model
+    from .operator_stubs import OperatorMethods
+else:
+    from .operator_methods import OperatorMethods
 
-Operand = Union["Value", npt.NDArray[Any], float]
-
-_ANNOTATIONS: dict[str, Any] = {
-    "int": int, "float": float, "bool": bool, "str": str, "dtype": str,
-    "ints": Sequence[int], "floats": Sequence[float], "expr": object,
-}
+__all__ = ["GraphBuilder", "Operand", "Value"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Value:
-    """A tensor of the graph under construction.
-
-    Attributes:
-        builder: the graph it belongs to.
-        key: the name it was made under.
-    """
-
-    builder: GraphBuilder
-    key: str
-
-    @property
-    def name(self) -> str:
-        """Its name in the graph; output() may change it."""
-        return self.builder.current_name(self.key)
-
-    @property
-    def type(self) -> TensorType:
-        """Element type and shape."""
-        return self.builder.graph.types[self.name]
-
-    @property
-    def shape(self) -> tuple[Extent, ...]:
-        """Extents; a named dimension is a Dim."""
-        return self.type.shape
-
-    @property
-    def dtype(self) -> str:
-        """Element type ("f32")."""
-        return self.type.dtype
-
-    def __repr__(self) -> str:
-        return f"<{self.name}: {self.type}>"
-
-    def __add__(self, other: Operand) -> Value:
-        return self.builder.apply_one("ADD", self, other)
-
-    def __radd__(self, other: Operand) -> Value:
-        return self.builder.apply_one("ADD", other, self)
-
-    def __sub__(self, other: Operand) -> Value:
-        return self.builder.apply_one("SUB", self, other)
-
-    def __rsub__(self, other: Operand) -> Value:
-        return self.builder.apply_one("SUB", other, self)
-
-    def __mul__(self, other: Operand) -> Value:
-        return self.builder.apply_one("MUL", self, other)
-
-    def __rmul__(self, other: Operand) -> Value:
-        return self.builder.apply_one("MUL", other, self)
-
-    def __truediv__(self, other: Operand) -> Value:
-        return self.builder.apply_one("DIV", self, other)
-
-    def __rtruediv__(self, other: Operand) -> Value:
-        return self.builder.apply_one("DIV", other, self)
-
-    def __matmul__(self, other: Operand) -> Value:
-        return self.builder.apply_one("MATMUL", self, other)
-
-    def __neg__(self) -> Value:
-        return self.builder.apply_one("NEG", self)
-
-    # NumPy would otherwise take `array + value` apart element by element.
-    __array_ufunc__ = None
-
-
-class GraphBuilder:
+class GraphBuilder(OperatorMethods):
     """One graph under construction.
 
     Attributes:
@@ -213,18 +141,6 @@ class GraphBuilder:
         value, = self.apply(op, *inputs, **attrs)
         return value
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        op = name.upper()
-        if name.startswith("_") or name != name.lower() or op not in opdefs.OPS:
-            known = [key.lower() for key in opdefs.OPS]
-            hint = near_matches(name, known)
-            raise AttributeError(f"no operator {name!r}{'; ' + hint if hint else ''}")
-        return _operator_method(self, op)
-
-    def __dir__(self) -> Iterator[str]:
-        yield from super().__dir__()
-        yield from (op.lower() for op in opdefs.OPS)
-
     def model(self, **options: Any) -> Model:
         """Return the graph as a model that can be called; options as for Model."""
         from .model import Model
@@ -314,65 +230,3 @@ class GraphBuilder:
         if old in graph.aliases:
             graph.aliases[new] = graph.aliases.pop(old)
         self._renames[old] = new
-
-
-def _operator_method(builder: GraphBuilder, op: str) -> Callable[..., Any]:
-    """Return the method of one operator, with its signature and docstring."""
-    definition = opdefs.OPS[op]
-
-    def method(*inputs: Operand | None, name: str | None = None, **attrs: Any) -> Any:
-        bound = list(inputs)
-        for formal in definition.inputs[len(bound):]:
-            key = formal.rstrip("?*")
-            if key in attrs and isinstance(attrs[key], Value | np.ndarray):
-                bound.append(attrs.pop(key))
-            elif formal.endswith("?"):
-                bound.append(None)
-        values = builder.apply(op, *bound, name=name, **attrs)
-        # Where the attributes decide on further outputs, one alone needs no tuple.
-        return values if len(values) > 1 or not definition.n_outputs else values[0]
-
-    method.__name__ = op.lower()
-    method.__qualname__ = f"GraphBuilder.{op.lower()}"
-    method.__doc__ = operator_doc(op)
-    method.__signature__ = operator_signature(op)  # type: ignore[attr-defined]
-    return method
-
-
-def operator_signature(op: str) -> inspect.Signature:
-    """Return the Python signature of an operator's method."""
-    definition = opdefs.OPS[op]
-    kind = inspect.Parameter
-    parameters = []
-    for formal in definition.inputs:
-        name = formal.rstrip("?*")
-        if formal.endswith("*"):
-            parameters.append(kind(name, kind.VAR_POSITIONAL, annotation=Operand))
-        else:
-            default = None if formal.endswith("?") else kind.empty
-            parameters.append(kind(name, kind.POSITIONAL_OR_KEYWORD, default=default,
-                                   annotation=Operand))
-    for spec in definition.attrs:
-        default = kind.empty if spec.default is REQUIRED else spec.default
-        parameters.append(kind(spec.name, kind.KEYWORD_ONLY, default=default,
-                               annotation=_ANNOTATIONS[spec.kind]))
-    parameters.append(kind("name", kind.KEYWORD_ONLY, default=None, annotation=str | None))
-    returns = Value if definition.n_outputs == 1 else tuple[Value, ...]
-    return inspect.Signature(parameters, return_annotation=returns)
-
-
-def operator_doc(op: str) -> str:
-    """Return the docstring of an operator's method."""
-    definition = opdefs.OPS[op]
-    lines = [definition.doc, "", f"Operator {op}({', '.join(definition.inputs)})."]
-    if definition.attrs:
-        lines += ["", "Args:"]
-        lines += [f"    {spec.name}: {attr_text(spec)}" for spec in definition.attrs]
-    return "\n".join(lines)
-
-
-def attr_text(spec: AttrSpec) -> str:
-    """Return one line about an attribute: kind, default, choices, meaning."""
-    default = "required" if spec.default is REQUIRED else f"default {spec.default!r}"
-    choices = f", one of {', '.join(spec.choices)}" if spec.choices else ""
-    return f"{spec.kind}, {default}{choices}. {spec.doc}".rstrip(". ") + "."

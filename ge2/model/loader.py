@@ -22,7 +22,7 @@ from .weights import open_weights, resolve_inside
 _FLOAT_WORDS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 _MAX_ELEMENTS = 2**62
 # Attributes that are numbers of another kind elsewhere, but take symbolic extents, too.
-_EXTENT_ATTRS = {"RANGE": ("start", "limit")}
+EXTENT_ATTRS = {"RANGE": ("start", "limit")}
 
 
 class GraphLoader:
@@ -262,7 +262,7 @@ class GraphLoader:
                 attrs[spec.name] = tuple(self._extent(place, e) if isinstance(e, str) else e
                                          for e in given)
             elif isinstance(given, str) and (spec.kind == "int"
-                                             or spec.name in _EXTENT_ATTRS.get(op, ())):
+                                             or spec.name in EXTENT_ATTRS.get(op, ())):
                 attrs[spec.name] = self._extent(place, given)
 
     def _extent(self, where: str, text: str) -> Extent:

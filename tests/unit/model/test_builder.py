@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 from pathlib import Path
@@ -14,6 +15,7 @@ from ge2.compiler import opdefs
 from ge2.contract import numpy_dtype
 from ge2.errors import GraphError
 from ge2.model import GraphBuilder, Value
+from ge2.model.operator_methods import method_name, operator_signature
 from ge2.model.weights import open_weights, save_weights
 
 
@@ -50,6 +52,26 @@ def test_error_at_the_line_that_made_it() -> None:
     assert "f32[5, 3]" in str(caught.value)
     assert caught.traceback[0].lineno == inspect.getsourcelines(
         test_error_at_the_line_that_made_it)[1] + 3
+
+
+def test_stubs_have_every_operator_with_the_parameters_of_its_method() -> None:
+    """mypy reads typed_graph.py with them; docs/generate.py --check tells when they are old."""
+    module = ast.parse(Path("ge2/model/operator_stubs.pyi").read_text())
+    stubs, = (node for node in module.body if isinstance(node, ast.ClassDef))
+    found = {node.name: node for node in stubs.body if isinstance(node, ast.FunctionDef)}
+    assert set(found) == {method_name(op) for op in opdefs.OPS}
+    for op in opdefs.OPS:
+        args = found[method_name(op)].args
+        names = [*(a.arg for a in args.args[1:]), *([args.vararg.arg] if args.vararg else []),
+                 *(a.arg for a in args.kwonlyargs)]
+        assert names == list(operator_signature(op).parameters)
+
+
+def test_words_of_python_get_an_underscore_and_numbers_may_be_named() -> None:
+    g = GraphBuilder()
+    x = g.input("x", "f32", [4])
+    both = g.and_(g.less(a=x, b=2.0), g.not_(g.less(x, -2.0)))
+    assert both.dtype == "bool" and "not_" in dir(g)
 
 
 def test_mistakes() -> None:
