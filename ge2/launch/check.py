@@ -167,6 +167,41 @@ def _norm_gemm(problem: Problem, op: KernelOp) -> None:
                      f"{y.shape}, expanded by stride 0")
 
 
+def _nbits(problem: Problem, op: KernelOp) -> None:
+    a, b, scales, zeros, bias = (*problem.inputs, None, None)[:5]
+    y = problem.outputs[0]
+    assert a is not None and b is not None and scales is not None
+    size = problem.attr_map["block_size"]
+    assert isinstance(size, int)
+    if size < 2 or size % 2:
+        raise Invalid("a block must fill whole bytes", argument="block_size", found=size,
+                      wanted="an even number of at least 2")
+    _require(len(a.shape) >= 2, "A", a, "[*, M, K]")
+    blocks = -(-a.shape[-1] // size)
+    _require(len(b.shape) == 3 and b.shape[1:] == (blocks, size // 2), "B", b,
+             f"[N, {blocks}, {size // 2}]")
+    n = b.shape[0]
+    _require(y.shape == (*a.shape[:-1], n), "output 0", y, (*a.shape[:-1], n))
+    _require(scales.shape == (n, blocks), "scales", scales, (n, blocks))
+    if zeros is not None:
+        _require(zeros.shape == (n, (blocks + 1) // 2), "zero_points", zeros,
+                 (n, (blocks + 1) // 2))
+    for name, spec in (("B", b), ("zero_points", zeros)):
+        if spec is None:
+            continue
+        if spec.dtype != "u8":
+            raise DtypeMismatch("codes lie two in a byte", argument=name, found=spec.dtype,
+                                wanted="u8")
+        inner = spec.strides[1:] if name == "zero_points" else (spec.strides[1] // (size // 2),
+                                                                spec.strides[2])
+        if spec.size > 1 and any(s != 1 and e > 1 for s, e in zip(inner, spec.shape[1:],
+                                                                  strict=True)):
+            raise StrideMismatch(f"rows of {name} have gaps", argument=name, found=spec.strides,
+                                 wanted="rows that lie in one piece")
+    if bias is not None:
+        _require(bias.shape == y.shape, "bias", bias, f"{y.shape}, expanded by stride 0")
+
+
 def _matrix(spec: TensorSpec, transposed: bool) -> tuple[int, int]:
     rows, cols = spec.shape[-2:]
     return (cols, rows) if transposed else (rows, cols)
@@ -363,6 +398,7 @@ _CHECKS: dict[str, Callable[[Problem, KernelOp], None]] = {
     "GEMM_BIAS_ACT": _gemm,
     "ATTENTION": _attention,
     "NORM_GEMM": _norm_gemm,
+    "MATMUL_NBITS": _nbits,
     "ROW": _row,
     "CONCAT": _concat,
     "GATHER": _gather,

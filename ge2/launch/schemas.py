@@ -100,6 +100,12 @@ KERNEL_OPS: dict[str, KernelOp] = {
             AttrSpec("epilogue", "expr", None, doc="as GEMM_BIAS_ACT's"),
         ), 2, "matrices: the epilogue of norm(x) op(B), whose rows are normalised and rounded "
            "before the product; a second output is those rows; scale and shift are [k]"),
+        KernelOp("MATMUL_NBITS", ("A", "B", "scales", "zero_points?", "bias?"), (
+            AttrSpec("block_size", "int", REQUIRED, doc="weights along K that share a scale"),
+            *_ACT,
+        ), doc="act(A W + bias); B [N, blocks, block_size / 2] has two codes of W in a byte, the "
+               "even one in the low half: W = (code - zero_point) * scale; scales [N, blocks], "
+               "zero_points [N, (blocks + 1) / 2] as B, 8 where absent"),
         KernelOp("ROW", ("x", "more*"), (AttrSpec("row", "expr", REQUIRED),), 8,
                  doc="a row operator over the last axis of x; more broadcast to x [*rows, n]"),
         KernelOp("SCAN", ("x",), (

@@ -2115,3 +2115,30 @@ class OperatorMethods:
                 products (i32 or f32), 1 a_scale, 2 b_scale, 3 bias, 4.. extras.
         """
 
+    def matmul_nbits(
+        self,
+        A: Operand,
+        B: Operand,
+        scales: Operand,
+        zero_points: Operand | None = None,
+        bias: Operand | None = None,
+        *,
+        block_size: Extent,
+        bits: Extent = 4,
+        act: str = 'none',
+        leaky_slope: float = 0.01,
+        name: str | None = None,
+    ) -> Value:
+        """act(A W^T + bias), W = (code - zero_point) * scale of codes two in a byte.
+
+        Operator MATMUL_NBITS(A, B, scales, zero_points?, bias?).
+
+        Args:
+            block_size: int, required. weights along K that share a scale.
+            bits: int, default 4. of a weight: 4.
+            act: str, default 'none', one of none, relu, gelu, gelu_tanh, silu, sigmoid,
+                tanh, leaky_relu, hard_swish, hard_sigmoid, elu, softplus, mish, relu6.
+                activation.
+            leaky_slope: float, default 0.01. slope of leaky_relu.
+        """
+

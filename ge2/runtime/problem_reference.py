@@ -77,6 +77,15 @@ def _norm_gemm(problem: Problem, inputs: Inputs) -> list[Array]:
     return [*_gemm(product, [stored, b, *inputs[4:]]), rows][:len(problem.outputs)]
 
 
+def _nbits(problem: Problem, inputs: Inputs) -> list[Array]:
+    from ..compiler import opdefs
+
+    bias = inputs[4] if len(inputs) > 4 else None
+    column = None if bias is None else bias[(0,) * (bias.ndim - 1)]
+    y, = opdefs.reference("MATMUL_NBITS", [*inputs[:4], column], dict(problem.attr_map))
+    return [y]
+
+
 def _row(problem: Problem, inputs: Inputs) -> list[Array]:
     from ..compiler.ir.row_evaluate import evaluate_row
 
@@ -200,6 +209,7 @@ def _attention(problem: Problem, inputs: Inputs) -> list[Array]:
 _REFERENCES: dict[str, Callable[[Problem, Inputs], list[Array]]] = {
     "ELEMENTWISE": _elementwise,
     "GEMM_BIAS_ACT": _gemm,
+    "MATMUL_NBITS": _nbits,
     "ATTENTION": _attention,
     "NORM_GEMM": _norm_gemm,
     "ROW": _row,

@@ -266,6 +266,37 @@ def norm_gemm_cases() -> Iterator[Case]:
         yield _case(_label(row), "NORM_GEMM", inputs, outputs, attrs, terms=max(k, 1))
 
 
+_NBITS_STYLES = (("f16", "f16", "none"), ("bf16", "bf16", "gelu"), ("f16", "f32", "none"),
+                 ("f32", "f32", "none"), ("bf16", "f32", "relu"))
+
+
+def nbits_cases() -> Iterator[Case]:
+    """Yield the MATMUL_NBITS cases: few and many rows, ragged depths, groups of every size."""
+    rows = pairwise({
+        "m": (1, 3, 8, 9, 16, 33, 130), "n": (1, 15, 33, 64, 136), "batch": ((), (), (3,)),
+        "k": (0, 1, 8, 31, 64, 136, 264, 513), "block": (2, 16, 32, 64, 128, 256),
+        "style": _NBITS_STYLES, "zeros": (False, True), "bias": ("per_column", None),
+        "a": ("dense", "dense", "pitched", "unaligned"), "codes": ("dense", "dense", "unaligned"),
+        "out": ("dense", "pitched", "unaligned")}, seed=7)
+    for row in rows:
+        yield _nbits_case(row)
+
+
+def _nbits_case(row: Mapping[str, Any]) -> Case:
+    m, n, k, block, batch = (row[name] for name in ("m", "n", "k", "block", "batch"))
+    dtype, scale, act = row["style"]
+    blocks = -(-k // block)
+    y = (*batch, m, n)
+    bias = operand(dtype, y, row["bias"]) if row["bias"] else None
+    zeros = operand("u8", (n, (blocks + 1) // 2), "dense") if row["zeros"] else None
+    return _case(_label(row), "MATMUL_NBITS", [
+        operand(dtype, (*batch, m, k), row["a"]),
+        operand("u8", (n, blocks, block // 2), row["codes"]),
+        operand(scale, (n, blocks), "dense"), zeros, bias], [operand(dtype, y, row["out"])],
+        {"act": act, "block_size": block, "leaky_slope": 0.01},
+        index_range=((1, 0, 256), (3, 0, 256)), terms=max(k, 1))
+
+
 # -- rows -----------------------------------------------------------------------------------------
 
 _ROW_LENGTHS = (*SIZES, 1000, 1025, 5000, 20_000)
@@ -475,6 +506,7 @@ def cases_for(op_type: str) -> tuple[Case, ...]:
         "GEMM_BIAS_ACT": lambda: (*(case for d in FLOATS for case in gemm_cases(d)),
                                   *gemm_byte_cases()),
         "NORM_GEMM": norm_gemm_cases,
+        "MATMUL_NBITS": nbits_cases,
         "CONCAT": concat_cases,
         "GATHER": gather_cases,
         "PAD": pad_cases,

@@ -28,6 +28,8 @@ _ROUNDING = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8, "f64": 2.0**-53}
 # Epilogues of 16-bit products use an erf with an absolute error of 3.3e-5.
 _EPILOGUE_SLACK = 4e-5
 _TF32_SLACK = 2.0**-9
+# Kernels may round each weight, (code - zero point) * scale, to the element type of A.
+_NBITS_SLACK = {"f16": 2.0**-10, "bf16": 2.0**-8}
 _TINY = {"f32": 1e-37, "f16": 2.0**-24, "bf16": 1e-37, "f64": 1e-300}
 
 
@@ -177,6 +179,8 @@ def slack_of(problem: Problem, dtype: str) -> float:
     if problem.op_type == "NORM_GEMM":
         # An element of a row may round to the other neighbour of what float64 gives.
         return _ROUNDING[dtype] + (_EPILOGUE_SLACK if dtype in ("f16", "bf16") else 0.0)
+    if problem.op_type == "MATMUL_NBITS":
+        return _NBITS_SLACK.get(dtype, 0.0)
     if problem.op_type != "GEMM_BIAS_ACT":
         return 0.0
     if problem.attr_map.get("f32") == "tf32":

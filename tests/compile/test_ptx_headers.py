@@ -38,6 +38,7 @@ CALLS: dict[str, tuple[tuple[str, ...], str]] = {
                       "ldmatrix_x2_trans(q, smem); u[2] = q[1];"),
     "ldst": (ALL, "uint4 v = load_nc_16(f); v.x += load_nc_no_allocate_16(f).y;"
                   "store_shared_16(smem, v); v.w += load_shared_16(smem).x;"
+                  "v.z += load_shared_8(smem).x;"
                   "store_streaming_16(f, v); store_release(u, load_acquire(u));"
                   "u[1] = atomic_add_acq_rel(u, 1); prefetch_l1(f); prefetch_l2(f);"
                   "store_shared_8(smem, float2{f[0], f[1]});"
@@ -55,6 +56,7 @@ CALLS: dict[str, tuple[tuple[str, ...], str]] = {
                      "mma_m16n8k32_u8u8(s, a, b); u[4] = s[1];"),
     "opaque": (ALL, "u[0] = opaque(i); float a[2] = {f[0], f[1]}; unsigned b[2] = {u[1], u[2]};"
                     "opaque(a); opaque(b); f[2] = a[0] + a[1]; u[3] = b[0] + b[1];"),
+    "packed": (FROM_80, "u[0] = fma_f16x2(u[0], u[1], u[2]) + fma_bf16x2(u[1], u[2], u[3]);"),
     "setmaxnreg": (HOPPER, "if (i) setmaxnreg_inc<240>(); else setmaxnreg_dec<24>();"),
     "stmatrix": (FROM_90, "unsigned r[4] = {u[0]}, q[2] = {u[1]}; stmatrix_x4(smem, r);"
                           "stmatrix_x4_trans(smem, r); stmatrix_x2(smem, q);"),

@@ -19,6 +19,7 @@ PRODUCTS = GEMM_OPS | {"NORM_GEMM"}
 _OPERANDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(GEMM_OPS, ("A", "B", "bias", "C")),
     "NORM_GEMM": ("A", "scale", "B", "shift", "bias", "C"),
+    "MATMUL_NBITS": ("A", "B", "scales", "zero_points", "bias"),
     "CONV2D": ("X", "W", "bias", "residual"),
     "ATTENTION": ("Q", "K", "V", "mask", "kv_len", "q_starts", "k_starts"),
 }
@@ -49,6 +50,12 @@ def _gemm_dims(problem: Problem) -> dict[str, int]:
     assert a is not None
     k = a.shape[-2 if problem.attr_map.get("trans_a") else -1]
     return {"M": shape[-2], "N": shape[-1], "K": k, "BATCH": prod(shape[:-2])}
+
+
+def _nbits_dims(problem: Problem) -> dict[str, int]:
+    a, shape = problem.inputs[0], problem.outputs[0].shape
+    assert a is not None
+    return {"M": prod(shape[:-1]), "N": shape[-1], "K": a.shape[-1], "BATCH": 1}
 
 
 def _row_dims(problem: Problem) -> dict[str, int]:
@@ -84,6 +91,7 @@ def _attention_dims(problem: Problem) -> dict[str, int]:
 
 _FAMILY_DIMS: Mapping[str, Callable[[Problem], dict[str, int]]] = {
     **dict.fromkeys(PRODUCTS, _gemm_dims),
+    "MATMUL_NBITS": _nbits_dims,
     **dict.fromkeys(("ROW", "LAB_REDUCE", "LAB_STREAM", "LAB_REMAT", "LAB_FUSE"), _row_dims),
     "LAB_STAGE": _window_dims,
     "SCAN": _row_dims,

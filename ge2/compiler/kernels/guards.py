@@ -226,6 +226,20 @@ def attention_simt(problem: Problem, variant: Variant, device: DeviceProfile) ->
     return ""
 
 
+def nbits_skinny(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Up to 16 rows, and codes that a lane reads in whole words of one group."""
+    from ...launch.nbits import nbits_call, skinny_refusal
+
+    return skinny_refusal(nbits_call(problem))
+
+
+def nbits_mma(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Rows of codes that are copied 16 bytes at a time."""
+    from ...launch.nbits import mma_refusal, nbits_call
+
+    return mma_refusal(nbits_call(problem))
+
+
 CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "attention_simt": attention_simt,
     "conv2d_size": refuse_conv,
@@ -240,6 +254,8 @@ CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "row_pipe": refuse_pipe,
     "row_resident": refuse_resident,
     "row_split": refuse_split,
+    "nbits_mma": nbits_mma,
+    "nbits_skinny": nbits_skinny,
     "gemm_f32_async": gemm_f32_async,
     "gemm_skinny": gemm_skinny,
     "gemm_skinny_mma": gemm_skinny_mma,

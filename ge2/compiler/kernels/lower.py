@@ -27,9 +27,9 @@ from .strides import collapse, expand
 Specs = Sequence[TensorSpec | None]
 Ints = tuple[int, ...]
 
-_STRIDED = {"ELEMENTWISE": True, "GEMM_BIAS_ACT": True, "NORM_GEMM": True, "ROW": True,
-            "CONCAT": True, "SCAN": True, "ATTENTION": True, "GATHER": True, "RESAMPLE": False,
-            "PAD": True, "CONV2D": False, "POOL2D": False}
+_STRIDED = {"ELEMENTWISE": True, "GEMM_BIAS_ACT": True, "NORM_GEMM": True, "MATMUL_NBITS": True,
+            "ROW": True, "CONCAT": True, "SCAN": True, "ATTENTION": True, "GATHER": True,
+            "RESAMPLE": False, "PAD": True, "CONV2D": False, "POOL2D": False}
 
 
 def accepts_strides(op_type: str) -> bool:
@@ -204,6 +204,29 @@ def _matrix_rows(spec: TensorSpec) -> TensorSpec:
     return replace(spec, shape=(*rows, spec.shape[-1]), strides=(*steps, spec.strides[-1]))
 
 
+def _nbits(op: str, attrs: dict[str, Any], inputs: Specs,
+           outputs: Sequence[TensorSpec]) -> Problem:
+    """Scales and zero points as matrices, the bias as wide as the output."""
+    a, b, scales, zeros, bias = (*inputs, None, None)[:5]
+    y = outputs[0]
+    assert b is not None and scales is not None
+    n, blocks = b.shape[:2]
+    kept = {name: attrs[name] for name in ("block_size", "act", "leaky_slope")}
+    return _problem("MATMUL_NBITS", [
+        a, b, _rows(scales, (n, blocks)), zeros and _rows(zeros, (n, (blocks + 1) // 2)),
+        bias and expand(bias, y.shape)], outputs, kept)
+
+
+def _rows(spec: TensorSpec, shape: Ints) -> TensorSpec:
+    """Return a tensor, flat or not, as a matrix."""
+    if len(spec.shape) == 2:
+        return spec
+    if not spec.is_dense:
+        raise StrideMismatch("a flat matrix with gaps needs a dense copy first",
+                             found=spec.strides)
+    return TensorSpec.dense(spec.dtype, shape, spec.align)
+
+
 def _operand(spec: TensorSpec, transposed: bool) -> tuple[TensorSpec, bool]:
     """Return a matrix with stride 1 along its last axis where a swap of axes gives that."""
     rows, columns = spec.strides[-2:]
@@ -283,6 +306,7 @@ _RULES: dict[str, Rule] = {
     "GEMM_BIAS_ACT": _gemm,
     "SCALED_MATMUL": _scaled_matmul,
     "NORM_GEMM": _norm_gemm,
+    "MATMUL_NBITS": _nbits,
     "CONCAT": _concat,
     "GATHER": _gather,
     "PAD": _pad,

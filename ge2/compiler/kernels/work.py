@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def flops_of(problem: Problem) -> int:
     """Return the multiplications and additions of a product or convolution, else 0."""
     output = problem.outputs[0]
-    if problem.op_type in PRODUCTS:
+    if problem.op_type in PRODUCTS or problem.op_type == "MATMUL_NBITS":
         a = problem.inputs[0]
         assert a is not None
         k = a.shape[-2] if problem.attr_map.get("trans_a") else a.shape[-1]

@@ -27,6 +27,7 @@ from . import (
     layout,
     loss,
     movement,
+    nbits,
     norm_gemm,
     normalize,
     order,
@@ -53,7 +54,7 @@ OPS: dict[str, OpDef] = {
     for module in (elementwise, gemm, einsum, quantize, normalize, channel_norm, reduce, extrema,
                    order, movement, layout, index, scatter, conv, conv_transpose, pool, resample,
                    resize, attention, rotary, recurrent, fused_row, add_norm, norm_gemm, loss,
-                   quantize_rows, scaled_matmul)
+                   quantize_rows, scaled_matmul, nbits)
     for op in module.OPDEFS
 }
 

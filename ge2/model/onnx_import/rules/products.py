@@ -72,11 +72,27 @@ def _upsample(call: Call) -> str:
 def _qlinear_matmul(call: Call) -> str:
     """Sums of bytes times both scales, as bytes again."""
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = call.values()
+    if call.type(1).dtype != "f32":
+        a_scale, b_scale, y_scale = (call.make("CAST", scale, to="f32")
+                                     for scale in (a_scale, b_scale, y_scale))
     if call.rank(1) == 1:
         a_scale = call.make("UNSQUEEZE", a_scale, axes=(1,))
     sums = call.make("CAST", call.make("MATMUL_INTEGER", a, b, a_zero, b_zero), to="f32")
     y = call.make("MUL", call.make("MUL", sums, a_scale), b_scale)
     return call.make("QUANTIZE", y, y_scale, y_zero)
+
+
+@RULES.rule("com.microsoft.MatMulNBits")
+def _matmul_nbits(call: Call) -> str:
+    """ONNX Runtime's product with packed weights; accuracy_level is a hint that kernels pass over.
+    """
+    call.only("K", "N", "bits", "block_size", "accuracy_level")
+    if call.has(4):
+        raise Unmapped("groups by g_idx")
+    if call.has(3) and call.type(3).dtype != "u8":
+        raise Unmapped("zero points that are no codes")
+    return call.make("MATMUL_NBITS", *call.values(0, 1, 2, 3, 5),
+                     **call.take("bits", "block_size"))
 
 
 @RULES.rule("QuantizeLinear")

@@ -38,6 +38,12 @@ inline uint4 load_shared_16(unsigned smem) {
     return v;
 }
 
+inline uint2 load_shared_8(unsigned smem) {
+    uint2 v;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(smem) : "memory");
+    return v;
+}
+
 inline void store_shared_16(unsigned smem, uint4 v) {
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(v.x), "r"(v.y),
                  "r"(v.z), "r"(v.w)

@@ -11,6 +11,7 @@ GE2_INLINE void store_streaming_16(void* pointer, uint4 v) { *(uint4*)pointer = 
 extern "C" unsigned char* ge2emu_shared_pointer(unsigned smem);
 
 GE2_INLINE uint4 load_shared_16(unsigned smem) { return *(const uint4*)ge2emu_shared_pointer(smem); }
+GE2_INLINE uint2 load_shared_8(unsigned smem) { return *(const uint2*)ge2emu_shared_pointer(smem); }
 GE2_INLINE void store_shared_16(unsigned smem, uint4 v) {
     *(uint4*)ge2emu_shared_pointer(smem) = v;
 }
