@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +12,8 @@ from .output import Report, bad, good, report_options
 
 if TYPE_CHECKING:
     from ..evidence.record import Record
-    from ..lab.primitives import Primitive, Realization
+    from ..lab.primitives import Primitive
+    from ..lab.realizations import Realization
     from ..lab.verify import Result
 
 
@@ -22,20 +24,29 @@ if TYPE_CHECKING:
 def list_(arch: str, json_target: str | None, quiet: bool, verbose: bool) -> None:
     """List the primitives by family, with the realizations of each."""
     from ..lab import primitives
+    from ..lab.realizations import realizations
 
     report = Report(json_target, quiet=quiet, verbose=verbose)
     rows, data = [], []
     for family in primitives.FAMILIES:
-        found = primitives.realizations(family, arch)
+        found = realizations(family, arch)
         for primitive in primitives.of_family(family):
-            own = [one.name for one in found if one.embodies(primitive)]
+            own = _names(one for one in found if one.embodies(primitive))
+            others = [name for name in _names(found) if name not in own]
             rows.append((family, primitive.name, ", ".join(own)))
             data.append({"family": family, "primitive": primitive.name, "realizations": own,
-                         "interchangeable": [one.name for one in found if one.name not in own]})
+                         "interchangeable": others})
+        if not primitives.of_family(family):
+            rows.append((family, "(composed of the above)", ", ".join(_names(found))))
     report.data = {"primitives": data}
     report.table(("family", "primitive", "realized by"), rows)
     report.message("ge2 lab show NAME tells more of a primitive, or how an operator decomposes")
     report.finish()
+
+
+def _names(found: Iterable[Realization]) -> list[str]:
+    """Return short names, each once: several consumers may share one."""
+    return list(dict.fromkeys(one.name for one in found))
 
 
 @click.command()
@@ -57,6 +68,10 @@ def show(name: str, json_target: str | None, quiet: bool, verbose: bool) -> None
         for primitive in primitives.of_family(wanted):
             _show_primitive(report, primitive)
             report.line()
+        if not primitives.of_family(wanted):
+            report.line(wanted)
+            _show_contract(report, wanted)
+            report.data = {"family": wanted, "realizations": _show_realizations(report, wanted)}
     else:
         steps = decompose.steps(wanted)
         report.data = {"operator": wanted, "steps": [
@@ -69,49 +84,58 @@ def show(name: str, json_target: str | None, quiet: bool, verbose: bool) -> None
 
 def _show_primitive(report: Report, primitive: Primitive) -> None:
     from ..lab import primitives
+    from ..lab.realizations import realizations, used_by
 
     family = primitives.FAMILIES[primitive.family]
-    records = lab_records()
-    offered = {one.variant.id for one in _offered(primitive.family, records)}
     report.line(f"{primitive.name}   {primitive.family}")
     report.line(f"  {primitive.definition}")
-    for label, text in (("signature", family.signature), ("state", family.state),
-                        ("identity", family.identity), ("reference", family.reference),
-                        ("needs", ", ".join(primitive.needs) or "nothing"),
+    _show_contract(report, primitive.family)
+    for label, text in (("needs", ", ".join(primitive.needs) or "nothing"),
                         ("rounding", primitive.numerics)):
         report.line(f"  {label:10} {text}")
     for axis, effect in primitive.costs.items():
         report.line(f"  cost       {axis}: {effect}")
-    rows = []
-    for one in primitives.realizations(primitive.family):
-        mark = "*" if one.embodies(primitive) else ""
-        state = "" if one.variant.id in offered else bad("failed verification")
-        rows.append((mark, one.name, state, one.numerics, one.summary))
-    report.line()
-    report.table(("", "realization", "", "numerics", "summary"), rows)
-    report.line("  * embodies the primitive; all keep the same contract")
-    used = sorted({k for one in primitives.realizations(primitive.family)
-                   if one.embodies(primitive) for k in primitives.used_by(one)}
+    found = _show_realizations(report, primitive.family, primitive)
+    report.line("  * embodies the primitive; all of a consumer keep the same contract")
+    used = sorted({k for one in realizations(primitive.family)
+                   if one.embodies(primitive) for k in used_by(one)}
                   | set(family.production))
     report.line(f"  kernels organised so: {', '.join(used) or 'none outside the lab'}")
-    report.data.setdefault("primitives", []).append(_as_dict(primitive, offered, used))
-
-
-def _as_dict(primitive: Primitive, offered: set[str], used: list[str]) -> dict[str, Any]:
-    from ..lab import primitives
-
-    family = primitives.FAMILIES[primitive.family]
-    return {
+    report.data.setdefault("primitives", []).append({
         "name": primitive.name, "family": primitive.family, "definition": primitive.definition,
         "signature": family.signature, "state": family.state, "identity": family.identity,
         "reference": family.reference, "needs": primitive.needs, "costs": primitive.costs,
-        "rounding": primitive.numerics, "used_by": used,
-        "realizations": [{
-            "name": one.name, "variant": one.variant.id, "summary": one.summary,
-            "numerics": one.numerics, "embodies": one.embodies(primitive),
-            "offered": one.variant.id in offered,
-        } for one in primitives.realizations(primitive.family)],
-    }
+        "rounding": primitive.numerics, "used_by": used, "realizations": found})
+
+
+def _show_contract(report: Report, name: str) -> None:
+    from ..lab.primitives import FAMILIES
+
+    family = FAMILIES[name]
+    for label, text in (("signature", family.signature), ("state", family.state),
+                        ("identity", family.identity), ("reference", family.reference)):
+        report.line(f"  {label:10} {text}")
+
+
+def _show_realizations(report: Report, family: str, primitive: Primitive | None = None
+                       ) -> list[dict[str, Any]]:
+    """Print the realizations of a family, those that embody a primitive with a mark."""
+    from ..lab.realizations import realizations
+    from ..lab.verify import offered
+
+    good_ones = {one.variant.id for one in offered(family, lab_records())}
+    rows, data = [], []
+    for one in realizations(family):
+        embodies = primitive is not None and one.embodies(primitive)
+        state = "" if one.variant.id in good_ones else bad("failed verification")
+        rows.append(("*" if embodies else "", one.name, one.consumer, state, one.numerics,
+                     one.summary))
+        data.append({"name": one.name, "consumer": one.consumer, "variant": one.variant.id,
+                     "summary": one.summary, "numerics": one.numerics, "embodies": embodies,
+                     "offered": one.variant.id in good_ones})
+    report.line()
+    report.table(("", "realization", "consumer", "", "numerics", "summary"), rows)
+    return data
 
 
 def lab_records() -> list[Record]:
@@ -128,26 +152,22 @@ def lab_records() -> list[Record]:
     return [r for r in found if r.op_type.startswith("LAB_")]
 
 
-def _offered(family: str, records: list[Record]) -> list[Realization]:
-    from ..lab.verify import offered
-
-    return offered(family, records)
-
-
 @click.command()
 @click.argument("family", nargs=-1)
 @click.option("--all", "everything", is_flag=True,
               help="Every family; on a GPU the problems of the sweep, too.")
+@click.option("--only", metavar="NAME", default="", help="One realization, such as cp_async.")
 @click.option("--backend", type=click.Choice(["cuda", "emulate"]), default=None,
               help="Default: the GPU where there is one.")
 @report_options
-def verify(family: tuple[str, ...], everything: bool, backend: str | None,
+def verify(family: tuple[str, ...], everything: bool, only: str, backend: str | None,
            json_target: str | None, quiet: bool, verbose: bool) -> None:
     """Run every realization and compare each element with float64.
 
     A realization that fails is remembered and never offered again until its sources change. Exits
     with 1 where one fails.
     """
+    from ..errors import Invalid
     from ..evidence.records import Store, default_path
     from ..lab import verify as verifier
 
@@ -156,17 +176,22 @@ def verify(family: tuple[str, ...], everything: bool, backend: str | None,
     device = find_device(backend)
     results: list[Result] = []
     with Store(default_path()) as store:
-        for result in verifier.verify(device, wanted, put=store.put,
+        for result in verifier.verify(device, wanted, put=store.put, only=only,
                                       large=everything and device.kind == "cuda"):
             results.append(result)
             word = good("ok") if result.is_ok else bad(result.state)
-            report.line(f"{result.realization.family.name:18} {result.realization.name:28} {word} "
+            one = result.realization
+            report.line(f"{one.family.name:18} {one.consumer:20} {one.name:28} {word} "
                         f"{result.ulp:6.1f} ulp  {result.problems} problems")
             if result.reason:
                 report.line(f"    {result.reason}")
+    if not results:
+        raise Invalid("no realization has this name", argument="--only", found=repr(only),
+                      wanted="one of ge2 lab show FAMILY")
     wrong = [r for r in results if not r.is_ok]
     report.data = {"backend": device.kind, "device": device.profile.name, "results": [
         {"family": r.realization.family.name, "realization": r.realization.name,
+         "consumer": r.realization.consumer,
          "variant": r.realization.variant.id, "state": r.state, "reason": r.reason,
          "problems": r.problems, "max_abs": r.max_abs, "ulp": r.ulp} for r in results]}
     report.message(f"{len(results) - len(wrong)} of {len(results)} realizations are right")

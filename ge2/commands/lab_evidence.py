@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +69,17 @@ def evaluate(device_name: str, files: tuple[Path, ...], json_target: str | None,
     report.data = {"device": device.name, "families": rows}
     report.table(
         ("family", "problems", "loss median", "loss p90", "error median", "error p90"),
-        [(r["family"], r["problems"], *(f"{100 * float(r[k]):.1f} %" for k in
-          ("loss_median", "loss_p90", "error_median", "error_p90"))) for r in rows],
-        right=frozenset({1, 2, 3, 4, 5}))
+        [(r["family"], r["problems"], *_figures(r, "problems", "loss"),
+          *_figures(r, "times", "error")) for r in rows], right=frozenset({1, 2, 3, 4, 5}))
     if not any(s.errors for s in scores):
         report.message(f"no evidence of {device.name}; ge2 lab bench makes some")
     report.finish()
+
+
+def _figures(row: Mapping[str, Any], count: str, name: str) -> tuple[str, str]:
+    """Return median and 90th percentile as text; a dash each where nothing was judged."""
+    return tuple(f"{100 * row[f'{name}_{part}']:.1f} %" if row[count] else "-"
+                 for part in ("median", "p90"))  # type: ignore[return-value]
 
 
 @click.command("report")

@@ -14,10 +14,10 @@ from ..evidence.record import Record
 from ..evidence.records import Store
 from ..problem import Problem
 from ..runtime.device import Device
-from ..tune.bench import Bench, Checked
+from ..tune.bench import Bench, Checked, Way
 from ..tune.describe import Describer
-from . import primitives, sweep
-from .primitives import Realization
+from . import conditions, costs, sweep
+from .realizations import Realization, realizations
 
 ROUNDS = 9
 
@@ -48,18 +48,20 @@ def run(device: Device, store: Store, families: Iterable[str], *, seconds: float
         tell: told each problem.
     """
     ends = time.monotonic() + seconds
-    bench = Bench(device)
+    bench = Bench(device, bind=conditions.bind)
     if timer is not None:
         make = timer
         bench.use_clock(lambda _: make())
     emulated = device.kind != "cuda"
-    describer = Describer(device.profile, None if emulated else device.index, emulated=emulated)
+    describer = Describer(device.profile, None if emulated else device.index, emulated=emulated,
+                          bind=conditions.bind, axes=costs.of_variant)
     progress = Progress()
-    found = {f: primitives.realizations(f, device.profile.arch) for f in families}
-    for family, problem in _in_turn({f: list(problems(f) if problems else sweep.SWEEP[f]())
-                                     for f in found}):
-        todo = [one for one in found[family] if not _known(store, describer, problem, one)]
-        progress.resumed += len(found[family]) - len(todo)
+    found = {f: realizations(f, device.profile.arch) for f in families}
+    swept = {f: list(problems(f) if problems else sweep.SWEEP[f]()) for f in found}
+    for family, problem in _in_turn(swept):
+        own = _candidates(family, problem, swept[family], found[family])
+        todo = [one for one in own if not _known(store, describer, problem, one)]
+        progress.resumed += len(own) - len(todo)
         if not todo:
             continue
         if time.monotonic() > ends:
@@ -78,26 +80,35 @@ def _in_turn(problems: Mapping[str, Sequence[Problem]]) -> Iterator[tuple[str, P
         yield family, problems[family][index]
 
 
-def _known(store: Store, describer: Describer, problem: Problem, one: Realization) -> bool:
+def _candidates(family: str, problem: Problem, swept: list[Problem],
+                found: Sequence[Realization]) -> list[Way]:
+    """Return what solves a problem: realizations, and some of them under conditions, too."""
+    own: list[Way] = [one.variant for one in found if one.serves(problem)]
+    if conditions.is_restricted(family, problem, swept):
+        own += [other for one in own for other in conditions.restricted(one)]
+    return own
+
+
+def _known(store: Store, describer: Describer, problem: Problem, one: Way) -> bool:
     """Whether a record of the same sources says how fast it is, or that it does not work."""
     records = store.records(problem=problem_key(problem), device=describer.key)
-    digest = describer.sources(problem, one.variant)
-    return any(r.variant == one.variant.id and r.sources == digest
+    digest = describer.sources(problem, one)
+    return any(r.variant == one.id and r.sources == digest
                and (r.time_us > 0 or not r.is_ok) for r in records)
 
 
 def _one_problem(bench: Bench, describer: Describer, store: Store, problem: Problem,
-                 todo: Sequence[Realization], rounds: int, both: bool,
+                 todo: Sequence[Way], rounds: int, both: bool,
                  progress: Progress) -> None:
     bench.load(problem, seed=1)
-    checked: dict[str, Checked] = {one.variant.id: bench.check(one.variant) for one in todo}
-    right = [one.variant for one in todo if checked[one.variant.id].state == "ok"]
+    checked: dict[str, Checked] = {one.id: bench.check(one) for one in todo}
+    right = [one for one in todo if checked[one.id].state == "ok"]
     timings = bench.measure(right, rounds=rounds, seed=0) if right else {}
     hot = (bench.measure(right, rounds=max(rounds // 2, 3), seed=1, cold=False)
            if right and both and bench.is_cold() else {})
     for one in todo:
-        name = one.variant.id
-        record = describer.record(problem, one.variant, checked[name], timings.get(name))
+        name = one.id
+        record = describer.record(problem, one, checked[name], timings.get(name))
         if name in hot:
             record = msgspec.structs.replace(record, other_us=hot[name].median)
         store.put(record)

@@ -15,7 +15,7 @@ from ..evidence.record import Record
 from ..problem import Problem
 from . import costs, primitives, sweep
 from .bench import newest
-from .primitives import Realization
+from .realizations import Realization, realizations
 
 FOLDS = 3
 
@@ -62,7 +62,7 @@ def evaluate(device: DeviceProfile, records: Iterable[Record],
 
 
 def _family(device: DeviceProfile, known: Mapping[tuple[str, str], Record], family: str) -> Score:
-    found = primitives.realizations(family, device.arch)
+    found = realizations(family, device.arch)
     problems = [p for p in sweep.SWEEP[family]()
                 if any((problem_key(p), one.variant.id) in known for one in found)]
     score, parts = Score(family), _parts(problems)

@@ -1,8 +1,8 @@
 """The catalog: execution primitives between operators and kernels, and how each is realized.
 
-A family shares one contract and one consumer kernel, so all its realizations are interchangeable;
-a primitive is a way of organising the work, which some of them embody. Realizations are found by
-scanning: headers below kernels/include/ge2/prim, or the choices of the consumer kernel's param.
+A family shares one contract and its consumers, so all realizations of a consumer are
+interchangeable; a primitive is a way of organising the work, which some of them embody. What exists
+of each is found by realizations.py.
 """
 
 from __future__ import annotations
@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..compiler.kernels import registry
-from ..compiler.kernels.headers import Header, header_of
-from ..compiler.kernels.metadata import Variant
 from ..errors import Invalid, near_matches
 
 
@@ -21,15 +18,13 @@ class Family:
     """Primitives under one contract.
 
     Attributes:
-        name: "reduction". kernel: the consumer that every realization feeds.
-        folder: of the realizations' headers below prim/; "" where they are choices of a param.
+        name: "reduction". kernels: the consumers that its realizations feed; chains.py has more.
         signature, state, identity: the contract. reference: what outputs are compared with.
         production: kernels whose variants organise their work in the same ways.
     """
 
     name: str
-    kernel: str
-    folder: str
+    kernels: tuple[str, ...]
     signature: str
     state: str
     identity: str
@@ -59,40 +54,8 @@ class Primitive:
     embodied: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Realization:
-    """One implementation of a family's contract: a variant of its consumer kernel."""
-
-    family: Family
-    variant: Variant
-    header: Header | None
-
-    @property
-    def name(self) -> str:
-        """Short name: the values of the params that tell the family's realizations apart."""
-        return "/".join(str(value) for key, value in self.variant.params
-                        if key != "STAGES")
-
-    @property
-    def summary(self) -> str:
-        """One line."""
-        if self.header is not None:
-            return self.header.summary
-        return CHOICES.get(self.name, self.variant.kernel.summary)
-
-    @property
-    def numerics(self) -> str:
-        """The order of accumulation."""
-        return self.header.numerics if self.header else self.variant.numerics
-
-    def embodies(self, primitive: Primitive) -> bool:
-        """Whether this realization is an instance of the primitive."""
-        params = self.variant.param_map
-        return all(params.get(key) in values for key, values in primitive.embodied.items())
-
-
 FAMILIES: dict[str, Family] = {f.name: f for f in (
-    Family("reduction", "lab_reduce", "reduce",
+    Family("reduction", ("lab_reduce",),
            "Group<THREADS>(scratch).all(state, merge) -> state, in every thread (in the owner only "
            "where the scope is the grid)",
            "any struct of at most 64 bytes: sum, (count, mean, M2), (max, rescaled sum), "
@@ -100,41 +63,49 @@ FAMILIES: dict[str, Family] = {f.name: f for f in (
            "merge(a, b) = state of both parts; init() is neutral",
            "the row operator's declaration, evaluated in float64",
            ("row_warp", "row_block", "row_cluster", "row_loop", "row_split", "row_pipe")),
-    Family("streaming", "lab_stream", "stream",
+    Family("streaming", ("lab_stream",),
            "fold(first, n, step, read) -> Weighted; read(i) gives (score, value)",
            "m = maximum of scores, l = sum of exp(s - m), acc = sum of exp(s - m) v",
            "result = acc / l; adding a constant to all scores changes nothing",
            "sum(softmax(scores) * values) in float64", ("row_loop", "row_pipe")),
-    Family("staging", "lab_stage", "stage",
-           "Stage<THREADS, TILE, SPAN, STAGES>::run(x, tiles, memory, consume); consume(t, read)",
+    Family("staging", ("lab_stage",),
+           "Stage<THREADS, ROWS, SPAN, STAGES>::run(tiles, source, ring, bars, consume); "
+           "consume(t, read)",
            "none: tiles are read, never changed",
-           "read(i) = x[t * TILE + i] for i < SPAN, as often as the consumer likes",
+           "read(r, i) = source.at(t, r)[i] for i < source.length(t), as often as one likes",
            "a sliding weighted sum in float64",
            ("gemm_bias_act_f32_tiled", "gemm_bias_act_tc_f16", "gemm_bias_act_wgmma", "row_pipe",
             "conv2d_lines")),
-    Family("rematerialization", "lab_remat", "",
+    Family("rematerialization", ("lab_remat",),
            "forward(x) -> y, kept; backward(x, dy, kept) -> dx",
            "kept: normalised rows, or mean and deviation of each row, or nothing",
            "backward sees the same intermediate, bit for bit, however it came by it",
            "gelu of the normalised row and its gradient in float64"),
-    Family("boundary", "lab_fuse", "",
-           "chain(x, bias, scale, residual) -> y in one to four launches",
+    Family("boundary", ("lab_fuse",),
+           "chain(inputs) -> y in one launch or several",
            "between launches: whole tensors, or one number per row",
-           "y = rms_norm(gelu(x + bias)) * scale + residual, wherever the chain is cut",
+           "the result is the same wherever the chain is cut",
            "the chain in float64",
            ("elementwise_vec", "gemm_bias_act_wgmma", "row_block")),
+    Family("composition", ("lab_compose_rows", "lab_compose_product"),
+           "compose(declaration, staging, reduction) -> a kernel; see ge2.lab.compose",
+           "the declaration's: any struct of at most 64 bytes",
+           "update, merge and finish as declared; what is staged, and how, changes nothing",
+           "the declaration, evaluated in float64"),
 )}
 
 # What the choices of a param mean where they are no headers.
 CHOICES: dict[str, str] = {
     "values": "forward writes the intermediate, backward reads it",
-    "statistics": "forward writes two numbers per row, backward computes the intermediate again",
-    "nothing": "backward computes statistics and intermediate again",
+    "statistics": "forward keeps little (numbers per row, or what is an output anyway), from which "
+                  "backward computes the intermediate",
+    "nothing": "backward computes the intermediate from the inputs again",
     "unfused": "one launch per operator, every intermediate in memory",
     "elementwise": "neighbouring elementwise operators share a launch",
-    "epilogue": "what follows the norm is applied before its result is stored",
-    "accumulation": "the sum of squares is accumulated where the values are produced",
-    "everything": "one launch; the row is computed twice and no intermediate is stored",
+    "epilogue": "part of what follows a reduction or product is applied before it is stored",
+    "accumulation": "a reduction accumulates where its operand is produced, and a product's whole "
+                    "epilogue works on the accumulators",
+    "everything": "no intermediate is stored; what is needed twice is computed twice",
 }
 
 PRIMITIVES: dict[str, Primitive] = {p.name: p for p in (
@@ -260,51 +231,6 @@ def get(name: str) -> Primitive:
         raise Invalid("no such primitive", argument="NAME", found=repr(name),
                       wanted="one of ge2 lab list", hint=near_matches(name, PRIMITIVES))
     return PRIMITIVES[name]
-
-
-def realizations(family: str, arch: str = "") -> list[Realization]:
-    """Return what exists of a family, as the registry and the header folders have it now.
-
-    Args:
-        family: name.
-        arch: leave out what this architecture does not run.
-    """
-    from ..compiler.kernels.headers import refuse_realization
-    from ..evidence.device import profile_for
-    from ..launch.rule import LAUNCH_RULES
-
-    info = registry.get(FAMILIES[family].kernel)
-    found = []
-    for variant in info.variants:
-        header = header_of(variant)
-        if header is not None:
-            problem = LAUNCH_RULES[info.launch].examples(variant)[0]
-            device = profile_for(arch or "sm_90a")
-            if refuse_realization(problem, variant, device):
-                continue
-        if not arch or info.runs_on(arch):
-            found.append(Realization(FAMILIES[family], variant, header))
-    return found
-
-
-def used_by(realization: Realization) -> list[str]:
-    """Return the kernels outside the lab that are built from a realization's header."""
-    from ..compiler.kernels.source import template_path
-
-    header = realization.header
-    if header is None:
-        return []
-    found = []
-    for kernel in registry.all_kernels():
-        if "lab" in kernel.flags:
-            continue
-        text = template_path(kernel.template).read_text("utf-8")
-        direct = f"prim/{header.primitive}/{header.name}.cuh" in text
-        chosen = f"prim/{header.primitive}/{{{{" in text and any(
-            header.name in choices for _, choices in kernel.params)
-        if direct or chosen:
-            found.append(kernel.name)
-    return found
 
 
 def of_family(family: str) -> Sequence[Primitive]:

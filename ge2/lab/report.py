@@ -16,7 +16,7 @@ from ..problem import Problem
 from . import costs, primitives, sweep
 from .bench import newest
 from .evaluate import evaluate
-from .primitives import Realization
+from .realizations import Realization, realizations
 from .report_device import device_section
 from .report_style import STYLE
 from .svg import Axis, Series, chart
@@ -79,7 +79,7 @@ def figure(caption: str, drawing: str) -> str:
 
 def _family_data(name: str, known: Mapping[tuple[str, str], Record], device: DeviceProfile
                  ) -> list[Measured]:
-    found = primitives.realizations(name, device.arch)
+    found = realizations(name, device.arch)
     result = []
     for problem in sweep.SWEEP[name]():
         key = problem_key(problem)
@@ -122,7 +122,7 @@ def _family(name: str, measured: Sequence[Measured], device: DeviceProfile) -> s
     charts = []
     for condition in dict.fromkeys(sweep.condition(m.problem) for m in measured):
         group = [m for m in measured if sweep.condition(m.problem) == condition]
-        charts += _condition_charts(name, condition, group)
+        charts += _condition_charts(condition, group)
     parts.append(f'<div class="charts">{"".join(charts)}</div>')
     parts += ["<h3>Where the winner changes</h3>", _winners(measured, device)]
     if name == "rematerialization":
@@ -131,8 +131,8 @@ def _family(name: str, measured: Sequence[Measured], device: DeviceProfile) -> s
     return "".join(parts)
 
 
-def _condition_charts(family: str, condition: str, group: Sequence[Measured]) -> list[str]:
-    label = "outputs" if family == "staging" else "row length"
+def _condition_charts(condition: str, group: Sequence[Measured]) -> list[str]:
+    label = sweep.extent_name(group[0].problem)
     ordered = sorted(group, key=lambda m: sweep.extent(m.problem))
     times, shares = [], []
     for one in {r.name: r for m in ordered for r, _ in m.records}.values():

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ..evidence.record import FAILED_STATES, Record
 from ..runtime.device import Device
 from ..tune.bench import Bench
 from ..tune.describe import Describer
-from . import primitives, sweep
-from .primitives import FAMILIES, Realization
+from . import costs, plans, sweep
+from .primitives import FAMILIES
+from .realizations import Realization, realizations
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Result:
         return self.state == "ok"
 
 
-def verify(device: Device, families: Iterable[str], *, large: bool = False,
+def verify(device: Device, families: Iterable[str], *, large: bool = False, only: str = "",
            put: Callable[[Record], None] = lambda _: None) -> Iterator[Result]:
     """Yield what became of each realization.
 
@@ -43,18 +44,23 @@ def verify(device: Device, families: Iterable[str], *, large: bool = False,
         device: GPU or emulator.
         families: names.
         large: the sweep's problems, too; for GPUs.
+        only: a header's or choice's name; other realizations are left out.
         put: takes a record per realization and problem; what failed is known from then on.
     """
-    bench = Bench(device)
+    bench = Bench(device, bind=plans.bind)
     emulated = device.kind != "cuda"
-    describer = Describer(device.profile, None if emulated else device.index, emulated=emulated)
+    describer = Describer(device.profile, None if emulated else device.index, emulated=emulated,
+                          bind=plans.bind, axes=costs.of_variant)
     for family in families:
-        found = primitives.realizations(family, device.profile.arch)
+        found = [one for one in realizations(family, device.profile.arch)
+                 if not only or only in one.name.split("/")]
         problems = sweep.VERIFY[family]() + (sweep.SWEEP[family]() if large else [])
         worst: dict[str, Result] = {}
         for problem in problems:
-            bench.load(problem, seed=1)
-            for one in found:
+            serving = [one for one in found if one.serves(problem)]
+            if serving:
+                bench.load(problem, seed=1)
+            for one in serving:
                 seen = worst.get(one.variant.id)
                 if seen is not None and not seen.is_ok:
                     continue
@@ -77,21 +83,20 @@ def offered(family: str, records: Iterable[Record], arch: str = "") -> list[Real
         records: of verification and measurement.
     """
     failed = {(r.variant, r.sources) for r in records if r.state in FAILED_STATES}
-    return [one for one in primitives.realizations(family, arch)
+    return [one for one in realizations(family, arch)
             if not any((one.variant.id, digest) in failed for digest in _digests(one, failed))]
 
 
-def _digests(one: Realization, failed: Sequence[tuple[str, str]] | set[tuple[str, str]]
-             ) -> list[str]:
+def _digests(one: Realization, failed: set[tuple[str, str]]) -> list[str]:
     """Return the source digests of a realization on the problems that something failed on."""
     if not any(variant == one.variant.id for variant, _ in failed):
         return []
     from ..evidence.device import profile_for
 
-    describer = Describer(profile_for("sm_90a"))
+    describer = Describer(profile_for("sm_90a"), bind=plans.bind)
     family = one.family.name
     return [describer.sources(p, one.variant)
-            for p in (*sweep.VERIFY[family](), *sweep.SWEEP[family]())]
+            for p in (*sweep.VERIFY[family](), *sweep.SWEEP[family]()) if one.serves(p)]
 
 
 def names() -> list[str]:

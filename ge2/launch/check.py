@@ -393,6 +393,23 @@ def _lab_window(problem: Problem, _op: KernelOp) -> None:
     _require(x.shape == (y.size + WINDOW_SLACK,), "x", x, (y.size + WINDOW_SLACK,))
 
 
+def _lab_product(problem: Problem, op: KernelOp) -> None:
+    a, b = problem.inputs[:2]
+    assert a is not None and b is not None
+    _require(len(a.shape) == 2, "A", a, "2 axes")
+    _require(len(b.shape) == 2 and b.shape[1] == a.shape[1], "B", b, f"[n, {a.shape[1]}]")
+    if not isinstance(problem.attr_map["row"], RowOp):
+        raise Invalid("a composed kernel needs a row operator", argument="row",
+                      found=problem.attr_map["row"], wanted="the id of a RowOp")
+    shape = a.shape[0], b.shape[0]
+    for index, y in enumerate(problem.outputs):
+        _require(y.shape in (shape, shape[:1]), f"output {index}", y, f"{shape} or {shape[:1]}")
+    for slot, spec in enumerate(problem.inputs[2:], start=2):
+        assert spec is not None
+        _require(_broadcasts(spec.shape, shape), op.input_name(slot), spec,
+                 f"a shape that broadcasts to {shape}")
+
+
 _CHECKS: dict[str, Callable[[Problem, KernelOp], None]] = {
     "ELEMENTWISE": _elementwise,
     "GEMM_BIAS_ACT": _gemm,
@@ -411,6 +428,8 @@ _CHECKS: dict[str, Callable[[Problem, KernelOp], None]] = {
     "LAB_REDUCE": _lab_rows,
     "LAB_STREAM": _lab_rows,
     "LAB_STAGE": _lab_window,
+    "LAB_COMPOSE_ROWS": _row,
+    "LAB_COMPOSE_PRODUCT": _lab_product,
     "LAB_REMAT": _lab_rows,
     "LAB_FUSE": _lab_rows,
 }

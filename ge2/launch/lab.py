@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..problem import Problem, TensorSpec
+from .lab_compose import COMPOSE_RULES
 from .lab_primitives import PRIMITIVE_RULES
 from .record import (
     SEMAPHORES,
@@ -93,4 +94,5 @@ def _sources(variant: Variant) -> tuple[KernelSource, KernelSource]:
     return add, divide
 
 
-RULES: Mapping[str, LaunchRule] = {"lab.normalize_sum": NormalizeSumRule(), **PRIMITIVE_RULES}
+RULES: Mapping[str, LaunchRule] = {"lab.normalize_sum": NormalizeSumRule(), **PRIMITIVE_RULES,
+                                  **COMPOSE_RULES}

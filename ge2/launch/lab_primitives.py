@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..compiler.ir.row_ops import build_row_op
-from ..compiler.kernels.headers import header_of
+from ..compiler.kernels.headers import headers_of
 from ..compiler.kernels.row_plans import row_access, row_layout, row_op_of
 from ..problem import Problem, TensorSpec
 from .check import WINDOW_SLACK, WINDOW_TILE
@@ -32,6 +32,7 @@ THREADS = 256
 CLUSTER = 4
 SCRATCH = THREADS * 64 + 1024  # what a realization may use
 BLOCK_SCRATCH = 1024
+MIN_BLOCKS = 1  # that share a multiprocessor: as many registers as the compiler likes
 STREAM_ARGS = args_dtype(("scores", "u8"), ("values", "u8"), ("y", "u8"), ("n", "i8"))
 STAGE_ARGS = args_dtype(("x", "u8"), ("w", "u8"), ("y", "u8"), ("tiles", "i8"), ("taps", "i8"))
 REMAT_ARGS = args_dtype(("x", "u8"), ("dy", "u8"), ("y", "u8"), ("dx", "u8"), ("values", "u8"),
@@ -85,7 +86,7 @@ class ReduceRule:
                       "semaphores": layout.rows}
         return [row_record(
             problem, variant, row_access(problem).steps,
-            {**self._access(problem), "lanes": lanes, "group": group},
+            {**self._access(problem), "lanes": lanes, "group": group, "min_blocks": MIN_BLOCKS},
             grid=(-(-layout.rows // rows) * splits, 1, 1), block=(THREADS, 1, 1),
             cluster=(CLUSTER if scope == "cluster" else 1, 1, 1), smem=SCRATCH + ALIGN_SLACK,
             splits=splits, **shared)]
@@ -101,10 +102,7 @@ class ReduceRule:
         return max(1, min(wanted, layout.n // 4096, 1024))
 
     def examples(self, variant: Variant) -> list[Problem]:
-        """See LaunchRule; none for a scope that the realization does not reduce over."""
-        header = header_of(variant)
-        if header is None or variant.param("SCOPE") not in header.scopes:
-            return []
+        """See LaunchRule."""
         return [reduce_problem(name, 5, n) for name, n in
                 (("sum", 1000), ("variance", 4096), ("logsumexp", 20000), ("argmax", 777))]
 
@@ -126,8 +124,9 @@ class StreamRule:
         rows, n = _rows_of(problem)
         args, relocs = ArgsBuilder(STREAM_ARGS, {"n": n}, {
             "scores": (0, 0), "values": (1, 0), "y": (2, 0)}).pack()
-        return [LaunchRecord(_source(variant, STREAM_ARGS, "lab_stream"), (rows, 1, 1),
-                             (THREADS, 1, 1), args, relocs, BLOCK_SCRATCH + ALIGN_SLACK)]
+        source = _source(variant, STREAM_ARGS, "lab_stream", min_blocks=MIN_BLOCKS)
+        return [LaunchRecord(source, (rows, 1, 1), (THREADS, 1, 1), args, relocs,
+                             BLOCK_SCRATCH + ALIGN_SLACK)]
 
     def examples(self, variant: Variant) -> list[Problem]:
         """See LaunchRule."""
@@ -145,19 +144,19 @@ class StageRule:
 
     def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
         """See LaunchRule."""
-        header = header_of(variant)
         weights = problem.inputs[1]
-        assert header is not None and weights is not None
+        assert weights is not None
         tiles, span = problem.outputs[0].size // WINDOW_TILE, WINDOW_TILE + WINDOW_SLACK
         args, relocs = ArgsBuilder(STAGE_ARGS, {"tiles": tiles, "taps": weights.size}, {
             "x": (0, 0), "w": (1, 0), "y": (2, 0)}).pack()
-        source = _source(variant, STAGE_ARGS, "lab_stage", tile=WINDOW_TILE, span=span)
+        threads = THREADS + headers_of(variant)["REALIZATION"].extra_threads
+        source = _source(variant, STAGE_ARGS, "lab_stage", tile=WINDOW_TILE, span=span,
+                         threads=threads, min_blocks=MIN_BLOCKS)
         stages: int = variant.param("STAGES")
         smem = stages * (span * 4 + 16) + ALIGN_SLACK
         per_sm = min(6, device.smem_per_sm // (smem + 1024))
         blocks = min(tiles, per_sm * device.sm_count)
-        return [LaunchRecord(source, (blocks, 1, 1), (THREADS + header.extra_threads, 1, 1), args,
-                             relocs, smem)]
+        return [LaunchRecord(source, (blocks, 1, 1), (threads, 1, 1), args, relocs, smem)]
 
     def examples(self, variant: Variant) -> list[Problem]:
         """See LaunchRule."""

@@ -29,11 +29,13 @@ class KernelSource:
         context: sorted (name, value) pairs for the template; values are str, int, float, bool or
             tuples of those. Together with the template they decide the cubin.
         entry: name of the extern "C" function.
+        options: for the compiler, beyond the usual ones.
     """
 
     template: str
     context: tuple[tuple[str, Any], ...]
     entry: str
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,8 @@ class LaunchRecord:
             launch_table.bind drops pdl unless these are said to be constant.
         cooperative: all blocks run at the same time, so that they may wait for each other; the grid
             fits on the device at once.
+        carveout: percent of a multiprocessor's cache that is to be shared memory; -1 leaves it to
+            the driver. It stays with the loaded kernel: records that differ in it differ in kernel.
     """
 
     kernel: KernelSource
@@ -103,6 +107,7 @@ class LaunchRecord:
     pdl: bool = False
     early: tuple[int, ...] = ()
     cooperative: bool = False
+    carveout: int = -1
 
 
 @dataclass(slots=True)

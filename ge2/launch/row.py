@@ -58,16 +58,19 @@ if TYPE_CHECKING:
 
 _MODES = {1: "ge2::kUnit", 0: "ge2::kBroadcast"}
 SMEM_OF_SM_90 = 232448  # the largest dynamic shared memory of a block
+SECOND_OPERAND = -3  # a slot of row_record(product=...)
 ALIGN_SLACK = 1024  # shared_memory() rounds its base up
 
 
 @lru_cache(maxsize=1024)
-def _args_layout(n_inputs: int, n_outputs: int, rank: int) -> np.dtype[Any]:
+def _args_layout(n_inputs: int, n_outputs: int, rank: int, product: bool = False
+                 ) -> np.dtype[Any]:
     count = n_inputs + n_outputs
     return args_dtype(
         *pointer_fields(n_inputs, n_outputs), ("rows", "i8"), ("n", "i8"),
         ("lead", axes_fields(rank)), ("stride", "i8", (count, rank)), ("step", "i8", (count,)),
-        ("zero", "u4", (4,)), ("workspace", "u8"), ("semaphores", "u8"), ("splits", "i8"))
+        ("zero", "u4", (4,)), ("workspace", "u8"), ("semaphores", "u8"), ("splits", "i8"),
+        *((("b", "u8"), ("depth", "i8")) if product else ()))
 
 
 @lru_cache(maxsize=1024)
@@ -82,18 +85,20 @@ def _index_types(problem: Problem) -> tuple[str, str]:
 
 
 def row_record(problem: Problem, variant: Variant, steps: Sequence[int], context: dict[str, Any],
-            *, entry: str = "", splits: int = 1, **launch: Any) -> LaunchRecord:
+            *, entry: str = "", splits: int = 1, product: int = 0, **launch: Any) -> LaunchRecord:
     """Return a row kernel's record.
 
     Args:
         steps: per tensor the step along the axis that accesses are vectorised over.
+        product: where x is no tensor but a product, its depth; its second operand has the slot
+            SECOND_OPERAND.
     """
     layout, op = row_layout(problem), row_op_of(problem)
     n_in, n_out = op.n_inputs + op.n_extras, len(op.outputs)
     rank = len(layout.lead.shape)
     linear, offset = _index_types(problem)
     modes = tuple(_MODES.get(step, "ge2::kStrided") for step in steps)
-    dtype = _args_layout(n_in, n_out, rank)
+    dtype = _args_layout(n_in, n_out, rank, bool(product))
     full = {
         **variant.param_map, **context, **render_row_op(op, fast=only_narrow(problem.outputs)),
         "rank": rank, "linear": linear, "offset": offset,
@@ -110,6 +115,8 @@ def row_record(problem: Problem, variant: Variant, steps: Sequence[int], context
         slots["workspace"] = (WORKSPACE, 0)
     if launch.get("semaphores"):
         slots["semaphores"] = (SEMAPHORES, 0)
+    if product:
+        values["depth"], slots["b"] = product, (SECOND_OPERAND, 0)
     args, relocs = ArgsBuilder(dtype, values, slots).pack()
     source = KernelSource(variant.kernel.template, tuple(sorted(full.items())),
                           entry or variant.kernel.name)

@@ -143,6 +143,12 @@ KERNEL_OPS: dict[str, KernelOp] = {
                  doc="sum(softmax(scores) * values) of each row"),
         KernelOp("LAB_STAGE", ("x", "weights"), (),
                  doc="weighted sums over a sliding window: y[i] = sum_j weights[j] * x[i + j]"),
+        KernelOp("LAB_COMPOSE_ROWS", ("x", "more*"), (AttrSpec("row", "expr", REQUIRED),), 8,
+                 doc="a row operator like ROW, by a kernel composed of the lab's realizations"),
+        KernelOp("LAB_COMPOSE_PRODUCT", ("A", "B", "more*"), (
+            AttrSpec("row", "expr", REQUIRED, doc="over rows of prologue(A) times B transposed"),
+            AttrSpec("prologue", "expr", None, doc="of an element of A; 0: none"),
+        ), 8, "a row operator over the rows of a product that is not stored"),
         KernelOp("LAB_REMAT", ("x", "dy"), (), 2,
                  doc="gelu of the normalised rows of x, and its gradient for dy"),
         KernelOp("LAB_FUSE", ("x", "bias", "scale", "residual"), (),

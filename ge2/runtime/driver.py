@@ -287,12 +287,19 @@ def copy_async(target: int, source: int, nbytes: int, stream: int) -> None:
 # -- launching ------------------------------------------------------------------------------------
 
 
-def function(handle: int, smem: int) -> Any:
-    """Return a launchable CUfunction that may use smem bytes of dynamic shared memory."""
+def function(handle: int, smem: int, carveout: int = -1) -> Any:
+    """Return a launchable CUfunction that may use smem bytes of dynamic shared memory.
+
+    Args:
+        carveout: percent of the cache that is to be shared memory; -1 leaves it to the driver.
+    """
     driver = api()
-    made = driver.CUfunction(handle)
+    made, kind = driver.CUfunction(handle), driver.CUfunction_attribute
+    if carveout >= 0:
+        check(driver.cuFuncSetAttribute(
+            made, kind.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, carveout),
+            "dividing cache and shared memory")
     if smem > STATIC_SMEM_LIMIT:
-        kind = driver.CUfunction_attribute
         check(driver.cuFuncSetAttribute(
             made, kind.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, smem),
             f"reserving {smem} bytes of shared memory")
@@ -313,7 +320,7 @@ class Launch:
         self.args = Args(record, encode_tensor_map)
         self._api = api()
         self._name = record.kernel.entry
-        self._function = function(handle, record.smem)
+        self._function = function(handle, record.smem, record.carveout)
         self._pointer = (ctypes.c_void_p * 1)(self.args.address)
         self._params = ctypes.addressof(self._pointer)
         self.grid: tuple[int, int, int] = as_example(record.grid)

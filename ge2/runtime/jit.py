@@ -164,7 +164,7 @@ def _compile_batch(mine: Sequence[KernelSource], arch: str,
 def _without_compiler(source: KernelSource, arch: str, cache: disk_cache.DiskCache,
                       why: EnvironmentUnusable) -> Compiled | Exception:
     """Return what another machine compiled of a source, where the cache holds it."""
-    entry = cache.find(sources_of.render(source), arch)
+    entry = None if source.options else cache.find(sources_of.render(source), arch)
     if entry is not None and entry.path is not None:
         return Compiled(entry.path, entry.meta, from_cache=True)
     return EnvironmentUnusable(
@@ -186,7 +186,7 @@ def _requests(mine: Sequence[KernelSource], arch: str,
                  for source, text in zip(mine, texts, strict=True)]
     return [
         Request(text, _log_name(source), source.template, source.entry, target.arch,
-                target.is_ptx, folders, options, cache_root=root,
+                target.is_ptx, folders, (*options, *source.options), cache_root=root,
                 cache_max_bytes=cache.max_bytes, always_miss=cache.always_miss)
         for source, text in zip(mine, texts, strict=True)
     ]

@@ -98,6 +98,16 @@ def _row(problem: Problem, inputs: Inputs) -> list[Array]:
             for y, spec in zip(found, problem.outputs, strict=True)]
 
 
+def _product_rows(problem: Problem, inputs: Inputs) -> list[Array]:
+    """A row operator on the rows of prologue(A) B transposed."""
+    a, b, *more = inputs
+    assert a is not None and b is not None
+    prologue = problem.attr_map.get("prologue")
+    if prologue is not None:
+        a, = evaluate(widen(prologue).outputs, [a])  # type: ignore[arg-type]
+    return _row(problem, [a @ b.T, *more])
+
+
 def _normalize_sum(problem: Problem, inputs: Inputs) -> list[Array]:
     x = inputs[0]
     assert x is not None
@@ -148,6 +158,18 @@ def _chain(problem: Problem, inputs: Inputs) -> list[Array]:
     a, _ = _gelu(x + bias)
     inverse = 1.0 / np.sqrt(np.square(a).mean(-1, keepdims=True) + 1e-5)
     return [a * inverse * scale + residual]
+
+
+def _graph(problem: Problem, inputs: Inputs) -> list[Array]:
+    """A computation of several operators, given as the text of a graph in float64."""
+    from ..compiler import opdefs
+    from ..compiler.ir.text import parse_graph
+    from .cpu import run_graph
+
+    graph = parse_graph(str(problem.attr_map["text"]), infer=opdefs.infer)
+    feeds = {name: x for name, x in zip(graph.inputs, inputs, strict=True) if x is not None}
+    found = run_graph(graph, feeds)
+    return [found[name] for name in graph.outputs]
 
 
 def _concat(problem: Problem, inputs: Inputs) -> list[Array]:
@@ -215,10 +237,13 @@ _REFERENCES: dict[str, Callable[[Problem, Inputs], list[Array]]] = {
     "ROW": _row,
     "LAB_NORMALIZE_SUM": _normalize_sum,
     "LAB_REDUCE": _row,
+    "LAB_COMPOSE_ROWS": _row,
+    "LAB_COMPOSE_PRODUCT": _product_rows,
     "LAB_STREAM": _weighted_mean,
     "LAB_STAGE": _window,
     "LAB_REMAT": _normalized_gelu,
     "LAB_FUSE": _chain,
+    "LAB_GRAPH": _graph,
     "CONCAT": _concat,
     "GATHER": _gather,
     "PAD": _pad,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from .. import launch_table
-from ..compiler.kernels.metadata import Variant
 from ..errors import Ge2Error, LaunchFailed, OutOfMemory
 from ..evidence.device import DeviceProfile
 from ..evidence.measure import Candidate, Timer, Timing, measure, rotations
@@ -35,6 +34,22 @@ INPUTS_COMPARED = 64 << 20
 WARM_UP_US = 30_000.0
 
 Sources = tuple[LaunchRecord, ...]
+Bind = Callable[[Problem, Any, DeviceProfile], list[LaunchRecord]]
+"""As launch_table.bind: the launches that solve a problem in some way."""
+
+
+class Way(Protocol):
+    """A way of solving problems: a kernel variant, or what a Bind turns into launches."""
+
+    @property
+    def id(self) -> str:
+        """What its records are filed under."""
+        ...
+
+    @property
+    def numerics(self) -> str:
+        """Its order of accumulation."""
+        ...
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -78,11 +93,14 @@ class Bench:
     Args:
         device: the GPU, or the emulator.
         limit: error bounds instead of those by dtype.
+        bind: how candidates that are no kernel variants become launches.
     """
 
-    def __init__(self, device: Device, limit: Tolerance | None = None) -> None:
+    def __init__(self, device: Device, limit: Tolerance | None = None,
+                 bind: Bind = launch_table.bind) -> None:
         self.device = device
-        self._timer: Callable[[Variant], Timer] | None = None
+        self._bind = bind
+        self._timer: Callable[[Any], Timer] | None = None
         self._limit = limit
         self._now: _Loaded | None = None
 
@@ -91,7 +109,7 @@ class Bench:
         """The problem at hand."""
         return self._loaded().problem
 
-    def use_clock(self, timer: Callable[[Variant], Timer]) -> None:
+    def use_clock(self, timer: Callable[[Any], Timer]) -> None:
         """Time with what timer(variant) returns instead of the GPU's events."""
         self._timer = timer
 
@@ -111,11 +129,11 @@ class Bench:
                 first.append(tensor)
         self._now = _Loaded(problem, data, [first], nbytes=total_bytes(problem.tensors))
 
-    def check(self, variant: Variant) -> Checked:
+    def check(self, variant: Way) -> Checked:
         """Run a candidate once into poisoned outputs and compare every element."""
         now = self._loaded()
         try:
-            records = tuple(launch_table.bind(now.problem, variant, self.device.profile))
+            records = tuple(self._bind(now.problem, variant, self.device.profile))
         except Ge2Error as error:
             return Checked("unsupported", str(error))
         try:
@@ -131,7 +149,7 @@ class Bench:
             self._mend(now)
         return msgspec.structs.replace(facts, **found)
 
-    def _attempt(self, now: _Loaded, variant: Variant, records: Sources) -> dict[str, Any]:
+    def _attempt(self, now: _Loaded, variant: Way, records: Sources) -> dict[str, Any]:
         """Return state, reason and errors of one run."""
         try:
             with self.device.active():
@@ -149,7 +167,7 @@ class Bench:
                 if tensor is not None:
                     fill(self.device, tensor, now.data.whole(slot))
 
-    def measure(self, variants: Sequence[Variant], *, rounds: int, seed: int,
+    def measure(self, variants: Sequence[Way], *, rounds: int, seed: int,
                 cold: bool | None = None) -> dict[str, Timing]:
         """Time candidates that passed the check, interleaved.
 
@@ -188,7 +206,7 @@ class Bench:
 
     # -- one candidate ------------------------------------------------------------------------
 
-    def _run_once(self, now: _Loaded, variant: Variant, records: Sources) -> dict[str, Any]:
+    def _run_once(self, now: _Loaded, variant: Way, records: Sources) -> dict[str, Any]:
         tensors = now.sets[0]
         n = len(now.problem.inputs)
         outputs = [t for t in tensors[n:] if t is not None]
@@ -248,10 +266,10 @@ class Bench:
             occupancy=occupancy(first, registers, self.device.profile) if first else 0.0,
             compile_ms=sum(m.compile_ms for m in metas))
 
-    def _units_of(self, now: _Loaded, variant: Variant) -> list[list[Unit]]:
+    def _units_of(self, now: _Loaded, variant: Way) -> list[list[Unit]]:
         groups = now.units.setdefault(variant.id, [])
         if len(groups) < len(now.sets):
-            records = tuple(launch_table.bind(now.problem, variant, self.device.profile))
+            records = tuple(self._bind(now.problem, variant, self.device.profile))
             scratch = self._scratch(records)  # one after the other, all sets can use the same
             for tensors in now.sets[len(groups):]:
                 groups.append(self._prepare(records, tensors, scratch))

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from .. import __version__, launch_table
 from ..compiler.kernels.cost import axes_of
-from ..compiler.kernels.metadata import Variant
 from ..compiler.kernels.work import bytes_of, flops_of, least_seconds
 from ..errors import Ge2Error
 from ..evidence import versions
-from ..evidence.costmodel import raw_time
+from ..evidence.costmodel import CostAxes, raw_time
 from ..evidence.device import DeviceProfile
 from ..evidence.keys import device_key, problem_key, shape_text
 from ..evidence.measure import Timing
 from ..evidence.record import OK, Decision, Record
 from ..problem import Problem
 from ..runtime.digests import distinct_sources, source_digest
-from .bench import Checked
+from .bench import Bind, Checked, Way
 from .space import Space
 
 
@@ -28,6 +28,7 @@ class Describer:
     Args:
         device: measured on. index: of the GPU; None where none is touched.
         emulated: whether the records are of the emulator; then they never count for a GPU.
+        bind, axes: launches and costs of candidates that are no kernel variants.
 
     Attributes:
         key: what the records are filed under.
@@ -35,26 +36,28 @@ class Describer:
     """
 
     def __init__(self, device: DeviceProfile, index: int | None = None, *,
-                 emulated: bool = False) -> None:
+                 emulated: bool = False, bind: Bind = launch_table.bind,
+                 axes: Callable[[Problem, Any], CostAxes] = axes_of) -> None:
         self.device = device
+        self._bind, self._axes = bind, axes
         self.key = f"emulated {device_key(device)}" if emulated else device_key(device)
         self.driver = versions.driver_version() if index is not None else ""
         self.nvrtc = _nvrtc() if index is not None else ""
         self._index = index
         self._digests: dict[tuple[str, str], str] = {}
 
-    def sources(self, problem: Problem, variant: Variant) -> str:
+    def sources(self, problem: Problem, variant: Way) -> str:
         """Return the digest of the sources that a variant would run now; "" where it cannot."""
         key = problem_key(problem), variant.id
         if key not in self._digests:
             try:
-                records = launch_table.bind(problem, variant, self.device)
+                records = self._bind(problem, variant, self.device)
                 self._digests[key] = source_digest(distinct_sources(records))
             except Ge2Error:
                 self._digests[key] = ""
         return self._digests[key]
 
-    def record(self, problem: Problem, variant: Variant, found: Checked,
+    def record(self, problem: Problem, variant: Way, found: Checked,
                timing: Timing | None) -> Record:
         """Return the record of a candidate that was checked and, where right, timed."""
         seconds = timing.median * 1e-6 if timing else 0.0
@@ -63,7 +66,7 @@ class Describer:
         rates: dict[str, Any] = {}
         if timing:
             rates = {"time_us": timing.median, "spread": timing.spread, "n": timing.n,
-                     "predicted_us": raw_time(axes_of(problem, variant), self.device),
+                     "predicted_us": raw_time(self._axes(problem, variant), self.device),
                      "samples": tuple(round(s, 4) for s in timing.samples), "cold": timing.cold,
                      "gbps": bytes_of(problem) / seconds / 1e9,
                      "tflops": flops_of(problem) / seconds / 1e12,

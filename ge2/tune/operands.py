@@ -72,9 +72,17 @@ def _repeated_axes(problem: Problem) -> tuple[int | None, ...] | None:
         images = [0 if t is not None and i in (0, 3) else None
                   for i, t in enumerate(problem.inputs)]
         return (*images, 0)
+    if problem.op_type == "LAB_GRAPH":
+        return problem.attr_map["repeats"]  # type: ignore[return-value]
+    if problem.op_type == "LAB_COMPOSE_PRODUCT":
+        rows = problem.outputs[0].shape[0]
+        more = (0 if t is not None and len(t.shape) == 2 and t.shape[0] == rows else None
+                for t in problem.inputs[2:])
+        return (0, None, *more, *(0 for _ in problem.outputs))
     if problem.op_type == "LAB_FUSE":
         return (0, None, None, 0, 0)
-    if problem.op_type in ("ELEMENTWISE", "ROW", "LAB_REDUCE", "LAB_STREAM", "LAB_REMAT"):
+    if problem.op_type in ("ELEMENTWISE", "ROW", "LAB_REDUCE", "LAB_STREAM", "LAB_REMAT",
+                           "LAB_COMPOSE_ROWS"):
         x = problem.inputs[0]
         shape = out.shape if problem.op_type == "ELEMENTWISE" else x.shape if x else ()
         least = 1 if problem.op_type == "ELEMENTWISE" else 2

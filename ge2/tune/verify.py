@@ -57,6 +57,8 @@ def tolerance(problem: Problem, dtype: str, wanted: Array) -> Tolerance:
     finite = wanted[np.isfinite(wanted)]
     scale = sqrt(float(np.mean(np.square(finite)))) if finite.size else 0.0
     sums = (EPS["f64"] if dtype == "f64" else EPS["f32"]) * (_SLACK + max(terms, 1) / 8.0)
+    # A chain of operators rounds where it stores; a product passes errors of its operands on.
+    eps *= float(str(problem.attr_map.get("roundings", 1)))
     scale = max(scale, 1.0) if problem.op_type == "ELEMENTWISE" else scale
     return Tolerance((sums + eps) * scale * 2.0, _SLACK * EPS["f32"] * 2 + 2.0 * eps)
 

@@ -12,6 +12,7 @@ from ge2.cli import run
 from ge2.compiler.kernels import registry
 from ge2.evidence.records import Store, default_path
 from ge2.lab import primitives
+from ge2.lab.realizations import realizations
 from ge2.lab.verify import offered, verify
 from ge2.runtime.device import EmulatedDevice
 
@@ -19,7 +20,7 @@ from ge2.runtime.device import EmulatedDevice
 @pytest.mark.parametrize("family", primitives.FAMILIES)
 def test_every_realization_agrees_with_float64(family: str) -> None:
     results = list(verify(EmulatedDevice(), [family]))
-    assert len(results) == len(primitives.realizations(family, "sm_90a"))
+    assert len(results) == len(realizations(family, "sm_90a"))
     assert not [f"{r.realization.name}: {r.reason}" for r in results if not r.is_ok]
 
 

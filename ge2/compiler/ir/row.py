@@ -364,6 +364,8 @@ def _stages_of(members: Sequence[StateVar], update: tuple[Expr, ...],
                ) -> tuple[tuple[tuple[Accumulator, ...], ...], tuple[Expr, ...]]:
     """Return the one stage of a state whose members are plain sums or maxima; else nothing."""
     s = len(members)
+    if not members:
+        return (), ()
     ways = {"add": ("sum", 0.0), "max": ("max", -math.inf), "min": ("min", math.inf)}
     found = []
     for i, (member, new) in enumerate(zip(members, update, strict=True)):

@@ -63,7 +63,7 @@ def _by_merging(op: RowOp, arrays: list[Array], firsts: list[Array], index: Arra
         return _initial(op, (*shape[:-1], 1))
     state = evaluate(op.update, [*_initial(op, shape), *arrays, *firsts], (index,))
     state = [np.broadcast_to(s, shape) for s in state]
-    while state[0].shape[-1] > 1:
+    while state and state[0].shape[-1] > 1:
         width = state[0].shape[-1]
         rest = [s[..., width - width % 2:] for s in state]
         left = [s[..., 0: width - width % 2: 2] for s in state]

@@ -64,6 +64,12 @@ def _row_dims(problem: Problem) -> dict[str, int]:
     return {"ROWS": prod(x.shape[:-1]), "N": x.shape[-1] if x.shape else 1}
 
 
+def _transposed_dims(problem: Problem) -> dict[str, int]:
+    a, b = problem.inputs[:2]
+    assert a is not None and b is not None
+    return {"M": a.shape[0], "N": b.shape[0], "K": a.shape[1]}
+
+
 def _window_dims(problem: Problem) -> dict[str, int]:
     w = problem.inputs[1]
     assert w is not None
@@ -92,8 +98,11 @@ def _attention_dims(problem: Problem) -> dict[str, int]:
 _FAMILY_DIMS: Mapping[str, Callable[[Problem], dict[str, int]]] = {
     **dict.fromkeys(PRODUCTS, _gemm_dims),
     "MATMUL_NBITS": _nbits_dims,
-    **dict.fromkeys(("ROW", "LAB_REDUCE", "LAB_STREAM", "LAB_REMAT", "LAB_FUSE"), _row_dims),
+    **dict.fromkeys(("ROW", "LAB_REDUCE", "LAB_STREAM", "LAB_REMAT", "LAB_FUSE",
+                     "LAB_COMPOSE_ROWS"), _row_dims),
+    "LAB_COMPOSE_PRODUCT": _transposed_dims,
     "LAB_STAGE": _window_dims,
+    "LAB_GRAPH": lambda problem: {"K": int(str(problem.attr_map["terms"]))},
     "SCAN": _row_dims,
     "CONV2D": _conv_dims,
     "ATTENTION": _attention_dims,

@@ -1,17 +1,17 @@
 """Realizations of primitives: headers below include/ge2/prim, found by scanning.
 
 One realization is one header with a TOML block in its leading comment. A kernel's param whose
-choices are "prim/<primitive>/*" takes each of them, those in users' folders too.
+choices are "prim/<primitive>/*" takes each of them, those in users' folders too. The registry keeps
+the parsed blocks in its index and hands them to remember(), so that a start-up parses none.
 """
 
 from __future__ import annotations
 
 import re
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ... import paths
 from ...errors import KernelSpecError, near_matches
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ...problem import Problem
     from .metadata import Variant
 
-PARAM = "REALIZATION"
 SCOPE = "SCOPE"
 _BLOCK = re.compile(r"\A/\*-{3}\s*toml[^\n]*\n(.*?)\n\s*-{3}\*/", re.DOTALL)
 _PATTERN = re.compile(r"prim/(\w+)/\*")
@@ -74,6 +73,32 @@ def realizations(primitive: str) -> dict[str, Header]:
     return {name: _read(path, primitive) for name, path in sorted(_files(primitive).items())}
 
 
+def texts() -> dict[str, str]:
+    """Return the text of every realization's header by path: what an index of them stands on."""
+    return {path.as_posix(): path.read_text("utf-8") for folder in include_dirs()
+            for path in sorted((folder / "ge2" / "prim").glob("*/*.cuh"))}
+
+
+def parsed(found: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Return the block of each header that has a valid one, by its text."""
+    blocks = {}
+    for path, text in found.items():
+        try:
+            blocks[text] = _block(text, path)
+        except KernelSpecError:
+            continue  # whoever asks for it gets the reason
+    return blocks
+
+
+def remember(blocks: Mapping[str, dict[str, Any]]) -> None:
+    """Take blocks by header text that were parsed before, in place of those known so far."""
+    _parsed.clear()
+    _parsed.update(blocks)
+
+
+_parsed: dict[str, dict[str, Any]] = {}
+
+
 def _files(primitive: str) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for folder in reversed(include_dirs()):
@@ -81,15 +106,23 @@ def _files(primitive: str) -> dict[str, Path]:
     return found
 
 
-def _read(path: Path, primitive: str) -> Header:
-    match = _BLOCK.match(path.read_text("utf-8"))
+def _block(text: str, name: str) -> dict[str, Any]:
+    if text in _parsed:
+        return _parsed[text]
+    import tomllib  # here: no start-up with an index needs it
+
+    match = _BLOCK.match(text)
     if match is None:
-        raise KernelSpecError(f"{path.name} says nothing of itself",
+        raise KernelSpecError(f"{name} says nothing of itself",
                               wanted="a leading /*--- toml block")
     try:
-        raw = tomllib.loads(match[1])
+        return tomllib.loads(match[1])
     except tomllib.TOMLDecodeError as error:
-        raise KernelSpecError(f"{path.name}: metadata is not valid TOML: {error}") from error
+        raise KernelSpecError(f"{name}: metadata is not valid TOML: {error}") from error
+
+
+def _read(path: Path, primitive: str) -> Header:
+    raw = _block(path.read_text("utf-8"), path.name)
     for key in raw:
         if key not in _KEYS:
             raise KernelSpecError(f"{path.name}: unknown key {key!r}",
@@ -102,45 +135,55 @@ def _read(path: Path, primitive: str) -> Header:
                   int(raw.get("extra_threads", 0)))
 
 
-def impossible(raw: Mapping[str, object], params: Mapping[str, tuple[ParamValue, ...]]
-               ) -> list[Params]:
+def primitives_of(raw: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    """Return which params of a template, as written, are realizations, and of which primitive."""
+    return tuple(_primitives(raw))
+
+
+def _primitives(raw: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    for name, choices in raw.items():
+        match = _PATTERN.fullmatch(choices) if isinstance(choices, str) else None
+        if match is not None:
+            yield name, match[1]
+
+
+def impossible(realized: tuple[tuple[str, str], ...],
+               params: Mapping[str, tuple[ParamValue, ...]]) -> list[Params]:
     """Return the combinations of realization and scope that no header is made for.
 
     Args:
-        raw: the params of a template as written. params: their choices.
+        realized: as primitives_of() returns it. params: name -> choices.
     """
-    match = _PATTERN.fullmatch(str(raw.get(PARAM, "")))
-    if match is None or SCOPE not in params:
-        return []
-    found = realizations(match[1])
-    return [((PARAM, name), (SCOPE, scope)) for name in params[PARAM] for scope in params[SCOPE]
-            if scope not in found[str(name)].scopes]
+    dropped: list[Params] = []
+    for name, primitive in realized if SCOPE in params else ():
+        for one in realizations(primitive).values():
+            dropped += [((name, one.name), (SCOPE, scope)) for scope in params[SCOPE]
+                        if one.scopes and scope not in one.scopes]
+    return dropped
 
 
-def header_of(variant: Variant) -> Header | None:
-    """Return the realization that a variant is built from; None for kernels without such a param.
+def headers_of(variant: Variant) -> dict[str, Header]:
+    """Return the realizations that a variant is built from, by param.
 
     Raises:
-        KernelSpecError: the header is gone or its metadata is bad.
+        KernelSpecError: a header is gone or its metadata is bad.
     """
-    name = variant.param_map.get(PARAM)
-    if name is None:
-        return None
-    primitive = variant.kernel.name.removeprefix("lab_")
-    found = realizations(primitive)
-    if name not in found:
-        raise KernelSpecError(f"no realization of {primitive} is named {name!r}",
-                              hint=near_matches(str(name), found))
-    return found[str(name)]
+    found = {}
+    for param, primitive in variant.kernel.realized:
+        name, known = str(variant.param(param)), realizations(primitive)
+        if name not in known:
+            raise KernelSpecError(f"no realization of {primitive} is named {name!r}",
+                                  hint=near_matches(name, known))
+        found[param] = known[name]
+    return found
 
 
 def refuse_realization(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
-    """Guard of lab kernels: the device runs the header, which reduces over the wanted scope."""
-    header = header_of(variant)
-    assert header is not None, variant.id
-    if header.archs and not any(arch_matches(a, device.arch) for a in header.archs):
-        return f"{header.name} needs {' or '.join(header.archs)}"
+    """Guard of lab kernels: the device runs the headers, which reduce over the wanted scope."""
     scope = variant.param_map.get(SCOPE)
-    if scope is not None and scope not in header.scopes:
-        return f"{header.name} does not reduce over a {scope}"
+    for header in headers_of(variant).values():
+        if header.archs and not any(arch_matches(a, device.arch) for a in header.archs):
+            return f"{header.name} needs {' or '.join(header.archs)}"
+        if scope is not None and header.scopes and scope not in header.scopes:
+            return f"{header.name} does not reduce over a {scope}"
     return ""

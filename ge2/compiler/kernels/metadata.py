@@ -97,6 +97,7 @@ class KernelInfo:
         flags, min_mnk: boolean features, and the smallest useful (M, N, K).
         params: name -> choices; their cartesian product minus `exclude` are the variants.
         arch_guards: guards per arch pattern; a matching one replaces `guards`.
+        realized: params whose choices are the realizations of a primitive, with its name.
     """
 
     name: str
@@ -116,6 +117,7 @@ class KernelInfo:
     guards: Guards = field(default_factory=Guards)
     arch_guards: tuple[tuple[str, Guards], ...] = ()
     exclude: tuple[Params, ...] = ()
+    realized: tuple[tuple[str, str], ...] = ()
 
     @property
     def capability_key(self) -> str:

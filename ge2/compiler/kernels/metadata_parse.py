@@ -13,7 +13,6 @@ Every error names file and line, and unknown keys get a "did you mean".
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import PurePath
@@ -94,6 +93,8 @@ def parse_block(text: str, path: str) -> dict[str, Any]:
     block, first = split_block(text)
     if not first:
         return {}
+    import tomllib  # here: no start-up with an index needs it
+
     try:
         return tomllib.loads(block)
     except tomllib.TOMLDecodeError as error:
@@ -125,6 +126,7 @@ def build(raw: Mapping[str, Any], template: str, where: Where) -> KernelInfo:
         raise where.error("name differs from the file's", "name", found=name, wanted=stem)
     flags, min_mnk = _flags(raw.get("flags", {}), where)
     params = _params(raw.get("params", {}), where)
+    realized = headers.primitives_of(raw.get("params", {}))
     guards = raw.get("guards", {})
     per_arch = {k: v for k, v in guards.items() if isinstance(v, Mapping) and is_arch_pattern(k)}
     common = {k: v for k, v in guards.items() if k not in per_arch}
@@ -147,7 +149,8 @@ def build(raw: Mapping[str, Any], template: str, where: Where) -> KernelInfo:
         arch_guards=tuple((arch, _guards({**common, **own}, where))
                           for arch, own in per_arch.items()),
         exclude=(*_exclude(raw.get("exclude", []), dict(params), where),
-                 *headers.impossible(raw.get("params", {}), dict(params))),
+                 *headers.impossible(realized, dict(params))),
+        realized=realized,
     )
     _check_variants(info, where)
     return info

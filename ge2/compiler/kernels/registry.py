@@ -1,7 +1,8 @@
 """The registry of kernels: one scan of the template folders, kept as an index, plus register().
 
-The index holds the parsed metadata of every template under the digest of all their contents, so a
-start-up reads the files and parses none; it lives in the cache folder and is optional.
+The index holds the parsed metadata of every template and realization under the digest of all their
+contents, so a start-up reads the files and parses none; it lives in the cache folder and is
+optional.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from typing import Any
 
 from ... import config, paths
 from ...errors import KernelSpecError, NoKernelError, near_matches
-from . import source
+from . import headers, source
 from .metadata import KernelInfo, Variant
 from .metadata_parse import Where, build, parse_block
 
 logger = logging.getLogger(__name__)
 
-INDEX_SCHEMA = 1
+INDEX_SCHEMA = 2
 SUFFIX = ".cu.j2"
 
 
@@ -169,13 +170,16 @@ def _files(folder: Path) -> Iterable[Path]:
 
 def _scan() -> dict[str, KernelInfo]:
     texts = {name: path.read_text("utf-8") for name, path in _templates().items()}
-    key = _digest(texts)
-    tables = _read_index(key, texts)
-    fresh = tables is None
-    if tables is None:
-        tables = {name: parse_block(text, name) for name, text in texts.items()}
+    realizations = headers.texts()
+    key = _digest({**texts, **realizations})
+    index = _read_index(key, texts)
+    fresh = index is None
+    if index is None:
+        index = _Index({name: parse_block(text, name) for name, text in texts.items()},
+                       headers.parsed(realizations))
+    headers.remember(index.headers)
     kernels: dict[str, KernelInfo] = {}
-    for template, raw in tables.items():
+    for template, raw in index.tables.items():
         if not raw:
             continue  # A user's template without a block waits for register().
         info = build(raw, template, Where(template, texts[template]))
@@ -184,7 +188,7 @@ def _scan() -> dict[str, KernelInfo]:
         _refuse_twin(kernels.get(info.name), info)
         kernels[info.name] = info
     if fresh:
-        _write_index(key, tables)
+        _write_index(key, index)
     return kernels
 
 
@@ -244,24 +248,34 @@ def _index_path(key: str) -> Path:
     return paths.cache_dir() / "index" / f"{key}.json"
 
 
-def _read_index(key: str, texts: Mapping[str, str]) -> dict[str, dict[str, Any]] | None:
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """Parsed metadata: of templates by name, of realizations by the text of their headers."""
+
+    tables: dict[str, dict[str, Any]]
+    headers: dict[str, dict[str, Any]]
+
+
+def _read_index(key: str, texts: Mapping[str, str]) -> _Index | None:
     if not _index_wanted():
         return None
     try:
-        tables: dict[str, dict[str, Any]] = json.loads(_index_path(key).read_bytes())["tables"]
-        whole = tables.keys() == texts.keys() and all(isinstance(t, dict) for t in tables.values())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        index = _Index(**json.loads(_index_path(key).read_bytes()))
+        whole = index.tables.keys() == texts.keys() and all(
+            isinstance(t, dict) for t in (*index.tables.values(), *index.headers.values()))
+    except (OSError, ValueError, TypeError, AttributeError):
         return None  # Missing, unreadable or torn: parse the templates instead.
-    return tables if whole else None
+    return index if whole else None
 
 
-def _write_index(key: str, tables: Mapping[str, Mapping[str, Any]]) -> None:
+def _write_index(key: str, index: _Index) -> None:
     if not _index_wanted():
         return
     path = _index_path(key)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        paths.write_atomic(path, json.dumps({"tables": tables}).encode())
+        paths.write_atomic(path, json.dumps(
+            {"tables": index.tables, "headers": index.headers}).encode())
         for old in path.parent.glob("*.json"):
             if old != path and old.stat().st_mtime < path.stat().st_mtime - 30 * 86400:
                 old.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def flops_of(problem: Problem) -> int:
-    """Return the multiplications and additions of a product or convolution, else 0."""
+    """Return the multiplications and additions of products and convolutions, else 0."""
     output = problem.outputs[0]
     if problem.op_type in PRODUCTS or problem.op_type == "MATMUL_NBITS":
         a = problem.inputs[0]
@@ -24,6 +24,12 @@ def flops_of(problem: Problem) -> int:
         weights = problem.inputs[1]
         assert weights is not None
         return 2 * output.size * (weights.size // max(weights.shape[0], 1))
+    if problem.op_type == "LAB_GRAPH":
+        return int(str(problem.attr_map["flops"]))
+    if problem.op_type == "LAB_COMPOSE_PRODUCT":
+        a, b = problem.inputs[:2]
+        assert a is not None and b is not None
+        return 2 * a.size * b.shape[0]
     if problem.op_type == "LAB_STAGE":
         taps = problem.inputs[1]
         assert taps is not None

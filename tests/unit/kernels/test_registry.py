@@ -6,12 +6,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from ge2 import paths
-from ge2.compiler.kernels import metadata_parse, registry
+from ge2.compiler.kernels import headers, registry
 from ge2.errors import KernelSpecError, NoKernelError
 
 from .conftest import BLOCK, BODY, AddTemplate
@@ -34,9 +33,30 @@ def test_a_second_start_parses_no_template(
     def never(text: str) -> None:
         raise AssertionError("TOML parsed again")
 
-    monkeypatch.setattr(metadata_parse, "tomllib", SimpleNamespace(loads=never))
+    monkeypatch.setattr("tomllib.loads", never)
     registry.reset()
+    headers.remember({})
     assert registry.all_kernels() == first
+    assert "block" in headers.realizations("reduce")
+
+
+def test_an_edited_realization_is_seen_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                               ) -> None:
+    folder = tmp_path / "include" / "ge2" / "prim" / "reduce"
+    folder.mkdir(parents=True)
+    text = '/*--- toml\nprimitive = "reduce"\nscopes = ["warp"]\n---*/\n'
+    monkeypatch.setenv("GE2_KERNEL_PATH", str(tmp_path))
+    monkeypatch.setenv("GE2_CACHE_DIR", str(tmp_path / "cache"))
+    try:
+        for scopes in ('["warp"]', '["warp", "block"]'):
+            (folder / "mine.cuh").write_text(text.replace('["warp"]', scopes))
+            registry.reset()
+            found = [v for v in registry.get("lab_reduce").variants
+                     if v.param("REALIZATION") == "mine"]
+            assert len(found) == scopes.count(",") + 1
+    finally:
+        monkeypatch.undo()
+        registry.reset()
 
 
 def test_an_edited_template_is_seen_at_once(add_template: AddTemplate) -> None:

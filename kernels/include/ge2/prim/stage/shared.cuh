@@ -5,22 +5,29 @@ numerics = "in-order"
 ---*/
 #pragma once
 
+#include <ge2/tile/tiles.cuh>
+
 namespace ge2::stage::shared {
 
 // See direct.cuh for the contract.
-template <int THREADS, int TILE, int SPAN, int STAGES>
+template <int THREADS, int ROWS, int SPAN, int STAGES>
 struct Stage {
-    static constexpr int kThreads = THREADS;
+    static constexpr int kPitch = tile_pitch(ROWS, SPAN);
 
-    template <typename Consume>
-    static void run(const float* x, long long tiles, unsigned char* memory, Consume consume) {
-        float4* buffer = reinterpret_cast<float4*>(memory);
-        const float* tile = reinterpret_cast<const float*>(memory);
-        for (long long t = blockIdx.x; t < tiles; t += gridDim.x) {
-            const float4* from = reinterpret_cast<const float4*>(x + t * TILE);
-            for (int i = threadIdx.x; i < SPAN / 4; i += THREADS) buffer[i] = from[i];
+    template <typename Source, typename Consume>
+    static void run(const Tiles& tiles, const Source& source, unsigned char* ring, unsigned char*,
+                    Consume consume) {
+        float* tile = reinterpret_cast<float*>(ring);
+        for (long long t = tiles.first; t < tiles.count; t += tiles.step) {
+            const int length = source.length(t);
+            for (int i = threadIdx.x; i < ROWS * SPAN / 4; i += THREADS) {
+                const int r = i / (SPAN / 4), c = i % (SPAN / 4) * 4;
+                if (c < length)
+                    *reinterpret_cast<float4*>(tile + r * kPitch + c) =
+                        *reinterpret_cast<const float4*>(source.at(t, r) + c);
+            }
             __syncthreads();
-            consume(t, [tile](int i) { return tile[i]; });
+            consume(t, [tile](int r, int i) { return tile[r * kPitch + i]; });
             __syncthreads();
         }
     }
