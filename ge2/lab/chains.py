@@ -13,10 +13,11 @@ from math import prod
 
 from ..compiler.ir.expr import ExprBundle, input, sigmoid
 from ..compiler.ir.row import RowOp, row_op
+from ..compiler.kernels import registry
 from ..compiler.opdefs.activations import gelu
 from ..compiler.passes.canonicalize import CanonicalizePass
 from ..compiler.passes.dead_code import DeadCodePass
-from ..compiler.passes.decompose import NATIVE, DecomposePass
+from ..compiler.passes.decompose import DecomposePass
 from ..compiler.passes.fuse_elementwise import FuseElementwisePass
 from ..compiler.passes.fuse_epilogue import FuseEpiloguePass
 from ..compiler.passes.fuse_gemm import FuseGemmPass
@@ -51,8 +52,12 @@ class Treatment:
 
     def serves(self, dtype: str) -> bool:
         """Whether this ge2 can run it on an element type."""
-        return (not self.needs or self.needs in NATIVE) and (
-            self.composed is None or dtype == "f32")
+        return self.is_there and (self.composed is None or dtype == "f32")
+
+    @property
+    def is_there(self) -> bool:
+        """Whether this ge2 has the kernels for it."""
+        return not self.needs or bool(registry.kernels_for(self.needs))
 
 
 @dataclass(frozen=True)

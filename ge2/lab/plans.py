@@ -71,7 +71,7 @@ AnyVariant = Variant | PlanVariant
 def variants(family: str) -> list[PlanVariant]:
     """Return the treatments of a family's chains."""
     return [PlanVariant(chain.name, name) for chain in CHAINS.values() if chain.family == family
-            for name, how in chain.treatments.items() if not how.needs or how.serves("")]
+            for name, how in chain.treatments.items() if how.is_there]
 
 
 def bind(problem: Problem, variant: AnyVariant, device: DeviceProfile) -> list[LaunchRecord]:

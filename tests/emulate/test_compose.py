@@ -141,7 +141,7 @@ def pivoted() -> RowOp:
     (lambda: compose("softmax"), "nothing to compose"),
     (lambda: compose(pivoted(), product=True), "tile by tile"),
     (lambda: compose(pivoted(), prologue=ExprBundle((input(0, "f32"),))), "prologue"),
-    (lambda: compose(pivoted(), staging="cpasync").candidates(), "did you mean cp_async"),
+    (lambda: compose(pivoted(), staging="cpasync").candidates(), "Did you mean cp_async"),
     (lambda: compose(pivoted()).problem((3,)), "matrices"),
     (lambda: compose(pivoted()).run(np.zeros((2, 8))), "f32"),
     (lambda: compose(declared.normalized_distance()).problem((2, 8), (3, 8), (1, 1)), "fewer"),
