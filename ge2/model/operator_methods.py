@@ -35,7 +35,8 @@ class OperatorMethods:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         op = name.removesuffix("_").upper()
-        if name.startswith("_") or op not in opdefs.OPS or name not in (op.lower(), method_name(op)):
+        if (name.startswith("_") or op not in opdefs.OPS
+                or name not in (op.lower(), method_name(op))):
             known = [method_name(key) for key in opdefs.OPS]
             hint = near_matches(name, known)
             raise AttributeError(f"no operator {name!r}{'; ' + hint if hint else ''}")

@@ -36,6 +36,10 @@ _ENDS = frozenset({"MUL", "DIV", "ADD", "SUB", "LOG", "LOG1P", "RECIPROCAL", "CL
 _HALLMARKS = frozenset({"ERF", "TANH", "SIGMOID", "EXP", "EXPM1", "CLIP", "MIN", "MAX", "RELU",
                         "RELU6", "HARD_SIGMOID", "SOFTPLUS", "WHERE", "LOG", "LOG1P"})
 
+# Formulas of nodes by name: the regions of many ends overlap. Ends are replaced last to first, so
+# that no region holds a node that was replaced.
+_Formulas = dict[str, tuple[Expr, ...] | None]
+
 # Name of the operator, its attributes.
 _TARGETS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("GELU", {}),
@@ -63,20 +67,21 @@ class LiftActivationsPass:
         if not has_any(graph, _HALLMARKS):
             return PassResult(graph, False)
         editor = Editor(graph)
+        known: _Formulas = {}
         for node in editor.backward():
             if node.op in _ENDS and fusible(editor, node) and is_float(
                     editor.type(node.outputs[0])):
-                _lift(editor, node)
+                _lift(editor, node, known)
         return editor.finish()
 
 
-def _lift(editor: Editor, root: Node) -> None:
+def _lift(editor: Editor, root: Node, known: _Formulas) -> None:
     region = [root]
     best: tuple[list[Node], str, tuple[str, dict[str, Any]]] | None = None
     while len(region) <= MAX_REGION:
         outer = _outer(editor, region)
         if len(outer) == 1 and len(region) > 1 and any(n.op in _HALLMARKS for n in region):
-            found = _recognise(editor, region, outer[0])
+            found = _recognise(editor, region, outer[0], known)
             if found is not None:
                 best = (list(region), outer[0], found)
                 break
@@ -113,15 +118,16 @@ def _next(editor: Editor, region: list[Node], outer: list[str]) -> Node | None:
     return found
 
 
-def _recognise(editor: Editor, region: list[Node], value: str) -> tuple[str, dict[str, Any]] | None:
+def _recognise(editor: Editor, region: list[Node], value: str, known: _Formulas
+               ) -> tuple[str, dict[str, Any]] | None:
     kind = editor.type(value)
     if kind != editor.type(region[0].outputs[0]):
         return None
-    formula = _formula(editor, region, value)
+    formula = _formula(editor, region, value, known)
     return None if formula is None else _activation(formula, kind.dtype)
 
 
-def _formula(editor: Editor, region: list[Node], value: str) -> Expr | None:
+def _formula(editor: Editor, region: list[Node], value: str, known: _Formulas) -> Expr | None:
     compute = DTYPES[editor.type(value).dtype].compute
     values: dict[str, Expr] = {value: input(0, compute)}
     for node in sorted(region, key=editor.position):
@@ -134,12 +140,21 @@ def _formula(editor: Editor, region: list[Node], value: str) -> Expr | None:
                 table[index] = const(number, DTYPES[editor.type(read).dtype].compute)
             else:
                 return None
-        formulas = node_formulas(editor, node)
-        # A rounding point inside is part of the model.
-        if reads_coordinates(formulas) or any(e.kind == "cast" for e in walk(formulas)):
+        formulas = _plain_formulas(editor, node, known)
+        if formulas is None:
             return None
         values[node.outputs[0]] = substitute(formulas, table)[0]
     return values[region[0].outputs[0]]
+
+
+def _plain_formulas(editor: Editor, node: Node, known: _Formulas) -> tuple[Expr, ...] | None:
+    """Return a node's formulas, worked out once; None where they depend on more than values."""
+    if node.name not in known:
+        formulas = node_formulas(editor, node)
+        # A rounding point inside is part of the model.
+        plain = not reads_coordinates(formulas) and all(e.kind != "cast" for e in walk(formulas))
+        known[node.name] = formulas if plain else None
+    return known[node.name]
 
 
 @lru_cache(maxsize=4096)
