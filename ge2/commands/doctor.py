@@ -138,20 +138,69 @@ def gpus() -> Iterator[Finding]:
     driver = ctypes.CDLL("libcuda.so.1")
     version = ctypes.c_int()
     driver.cuDriverGetVersion(ctypes.byref(version))
-    yield Finding("driver", OK, f"supports CUDA {version.value // 1000}."
-                  f"{version.value % 1000 // 10}")
+    yield driver_finding((version.value // 1000, version.value % 1000 // 10), _nvrtc_version())
     for index in range(count):
         name = ctypes.create_string_buffer(128)
         driver.cuDeviceGetName(name, 128, index)
         major, minor = ctypes.c_int(), ctypes.c_int()
         driver.cuDeviceGetAttribute(ctypes.byref(major), 75, index)
         driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, index)
-        number = 10 * major.value + minor.value
-        text = f"{name.value.decode()}, compute capability {major.value}.{minor.value}"
-        if number < 75:
-            yield Finding(f"gpu {index}", FAIL, text, "ge2 needs compute capability 7.5 or newer")
-        else:
-            yield Finding(f"gpu {index}", OK, text)
+        yield gpu_finding(index, name.value.decode(), (major.value, minor.value), _nvrtc_archs())
+
+
+def driver_finding(driver: tuple[int, int], compiler: tuple[int, int] | None) -> Finding:
+    """Judge a driver by the CUDA versions of it and of NVRTC (None: there is none).
+
+    A driver loads what compilers of its own and of older major versions make.
+    """
+    text = f"supports CUDA {driver[0]}.{driver[1]}"
+    if compiler is None or compiler[0] <= driver[0]:
+        return Finding("driver", OK, text)
+    extra = f"pip install 'ge2[cuda{driver[0]}]'" if driver[0] >= 12 else "a newer driver"
+    return Finding("driver", FAIL, f"{text}, but NVRTC is {compiler[0]}.{compiler[1]}: it cannot "
+                   "load what that compiles", f"update the driver, or: pip uninstall -y "
+                   f"cupy-cuda{compiler[0]}x && {extra}")
+
+
+def gpu_finding(index: int, name: str, capability: tuple[int, int], archs: tuple[int, ...]
+                ) -> Finding:
+    """Judge a GPU by its compute capability and what NVRTC compiles for (empty: there is none)."""
+    number = 10 * capability[0] + capability[1]
+    text = f"{name}, compute capability {capability[0]}.{capability[1]}"
+    label = f"gpu {index}"
+    if number < 75:
+        return Finding(label, FAIL, text, "ge2 needs compute capability 7.5 or newer")
+    if archs and number not in archs:
+        return Finding(label, WARN, f"{text}: newer than NVRTC, which goes to sm_{archs[-1]}; "
+                       "kernels are PTX, without this GPU's own instructions",
+                       "pip install -U nvidia-cuda-nvrtc")
+    return Finding(label, OK, text)
+
+
+def _nvrtc_version() -> tuple[int, int] | None:
+    from ..runtime import nvrtc
+
+    try:
+        return nvrtc.version() if has_cupy() else None
+    except Ge2Error:
+        return None
+
+
+def _nvrtc_archs() -> tuple[int, ...]:
+    from ..runtime import nvrtc
+
+    return nvrtc.supported_archs() if _nvrtc_version() else ()
+
+
+def headers() -> Iterator[Finding]:
+    """Report the headers that kernels include: ge2's own, and none of the toolkit's."""
+    folder = paths.include_dir()
+    count = sum(1 for _ in folder.rglob("*.cuh"))
+    if count:
+        yield Finding("headers", OK, f"{count} in {folder}; kernels include no CUDA headers")
+    else:
+        yield Finding("headers", FAIL, f"none in {folder}",
+                      "pip install --force-reinstall --no-deps ge2")
 
 
 def compiler() -> Iterator[Finding]:
@@ -224,7 +273,8 @@ def environment() -> Iterator[Finding]:
 
 
 CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
-    versions, installs, cupy_wheels, gpus, compiler, host_compiler, cache_state, environment)
+    versions, installs, cupy_wheels, gpus, compiler, headers, host_compiler, cache_state,
+    environment)
 
 
 def _loaded(stem: str) -> list[str]:

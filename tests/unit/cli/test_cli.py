@@ -364,7 +364,41 @@ def test_doctor_passes_here(ge2: Any) -> None:
     result = ge2("doctor", "--json", "-", "-q")
     assert result.code == 0, result.err
     names = [f["name"] for f in result.json["findings"]]
-    assert {"ge2", "python", "cupy", "cache"} <= set(names)
+    assert {"ge2", "python", "cupy", "headers", "cache"} <= set(names)
+
+
+@pytest.mark.parametrize("driver,compiler,status,wanted", [
+    ((13, 0), (13, 5), "ok", ""), ((13, 0), (12, 9), "ok", ""), ((12, 2), None, "ok", ""),
+    ((12, 8), (13, 0), "FAIL", "pip install 'ge2[cuda12]'"),
+    ((11, 4), (13, 0), "FAIL", "a newer driver"),
+])
+def test_doctor_judges_the_driver(driver: tuple[int, int], compiler: tuple[int, int] | None,
+                                  status: str, wanted: str) -> None:
+    from ge2.commands.doctor import driver_finding
+
+    finding = driver_finding(driver, compiler)
+    assert finding.status == status and wanted in finding.fix
+
+
+@pytest.mark.parametrize("capability,status", [((7, 0), "FAIL"), ((9, 0), "ok"), ((13, 0), "warn")])
+def test_doctor_judges_the_gpu(capability: tuple[int, int], status: str) -> None:
+    from ge2.commands.doctor import gpu_finding
+
+    finding = gpu_finding(0, "a GPU", capability, (75, 80, 90, 100))
+    assert finding.status == status and bool(finding.fix) == (status != "ok")
+
+
+def test_doctor_finds_two_and_stale_installs(ge2: Any, monkeypatch: pytest.MonkeyPatch,
+                                             tmp_path: Path) -> None:
+    for folder, version in (("one", "0.0.9"), ("two", "0.1.0")):
+        info = tmp_path / folder / f"ge2-{version}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: ge2\nVersion: {version}\n")
+        monkeypatch.syspath_prepend(tmp_path / folder)
+    result = ge2("doctor")
+    assert result.code == 4
+    assert "ge2 is installed more than once" in result.out and "pip uninstall -y ge2" in result.out
+    assert f"metadata in {tmp_path / 'one'} says 0.0.9" in result.out
 
 
 def test_doctor_names_two_cupy_wheels(ge2: Any, monkeypatch: pytest.MonkeyPatch) -> None:
