@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..contract import DTYPES
 from ..problem import Problem
 from .attention_call import AttentionCall, attention_call
+from .attention_decode import DECODE_RULES
 from .attention_examples import examples_for
 from .record import LaunchRecord
 from .rule import LaunchRule
@@ -54,4 +55,4 @@ class SimtRule:
                 if simt_shared_bytes(variant, attention_call(p)) <= MOST_SHARED]
 
 
-RULES: dict[str, LaunchRule] = {"attention.simt": SimtRule()}
+RULES: dict[str, LaunchRule] = {"attention.simt": SimtRule(), **DECODE_RULES}

@@ -37,6 +37,7 @@ CALLS: dict[str, tuple[tuple[str, ...], str]] = {
                       "ldmatrix_x4_trans(r, smem); ldmatrix_x2(q, smem); u[1] = q[0] + r[1];"
                       "ldmatrix_x2_trans(q, smem); u[2] = q[1];"),
     "ldst": (ALL, "uint4 v = load_nc_16(f); v.x += load_nc_no_allocate_16(f).y;"
+                  "v.y += load_l2_16(f).z;"
                   "store_shared_16(smem, v); v.w += load_shared_16(smem).x;"
                   "v.z += load_shared_8(smem).x;"
                   "store_streaming_16(f, v); store_release(u, load_acquire(u));"
@@ -54,6 +55,7 @@ CALLS: dict[str, tuple[tuple[str, ...], str]] = {
                      "int s[4] = {i}; mma_m16n8k32_s8s8(s, a, b);"
                      "mma_m16n8k32_s8u8(s, a, b); mma_m16n8k32_u8s8(s, a, b);"
                      "mma_m16n8k32_u8u8(s, a, b); u[4] = s[1];"),
+    "movmatrix": (ALL, "u[0] = movmatrix_trans(u[1]);"),
     "opaque": (ALL, "u[0] = opaque(i); float a[2] = {f[0], f[1]}; unsigned b[2] = {u[1], u[2]};"
                     "opaque(a); opaque(b); f[2] = a[0] + a[1]; u[3] = b[0] + b[1];"),
     "packed": (FROM_80, "u[0] = fma_f16x2(u[0], u[1], u[2]) + fma_bf16x2(u[1], u[2], u[3]);"),

@@ -215,6 +215,14 @@ def gemm_wgmma_f32(problem: Problem, variant: Variant, device: DeviceProfile) ->
     return wgmma_f32_refusal(problem, variant)
 
 
+def attention_decode(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Few query rows of a key head; rows in whole vectors."""
+    from ...launch.attention_call import attention_call
+    from ...launch.attention_decode import decode_refusal
+
+    return decode_refusal(attention_call(problem))
+
+
 def attention_simt(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
     """Queries, keys, values and weights of a tile lie in shared memory."""
     from ...launch.attention import simt_shared_bytes
@@ -241,6 +249,7 @@ def nbits_mma(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
 
 
 CUSTOM_GUARDS: dict[str, CustomGuard] = {
+    "attention_decode": attention_decode,
     "attention_simt": attention_simt,
     "conv2d_size": refuse_conv,
     "conv2d_lines": refuse_lines,

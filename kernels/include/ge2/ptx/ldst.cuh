@@ -21,6 +21,16 @@ inline uint4 load_nc_no_allocate_16(const void* pointer) {
     return v;
 }
 
+// 16 bytes past the first-level cache: what other blocks wrote during this launch.
+inline uint4 load_l2_16(const void* pointer) {
+    uint4 v;
+    asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(pointer)
+                 : "memory");
+    return v;
+}
+
 // 16 bytes to global memory, evicted first: for data that is not read again soon.
 inline void store_streaming_16(void* pointer, uint4 v) {
     asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(pointer), "r"(v.x), "r"(v.y),

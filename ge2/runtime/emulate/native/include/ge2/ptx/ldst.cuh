@@ -6,6 +6,7 @@ namespace ge2::ptx {
 // The read-only path; like the others an ordinary access to the detectors.
 GE2_INLINE uint4 load_nc_16(const void* pointer) { return *(const uint4*)pointer; }
 GE2_INLINE uint4 load_nc_no_allocate_16(const void* pointer) { return *(const uint4*)pointer; }
+GE2_INLINE uint4 load_l2_16(const void* pointer) { return *(const uint4*)pointer; }
 GE2_INLINE void store_streaming_16(void* pointer, uint4 v) { *(uint4*)pointer = v; }
 
 extern "C" unsigned char* ge2emu_shared_pointer(unsigned smem);
