@@ -10,6 +10,7 @@ from ..problem import Problem
 from .attention_call import AttentionCall, attention_call
 from .attention_decode import DECODE_RULES
 from .attention_examples import examples_for
+from .attention_wgmma import WgmmaAttentionRule
 from .record import LaunchRecord
 from .rule import LaunchRule
 
@@ -55,4 +56,8 @@ class SimtRule:
                 if simt_shared_bytes(variant, attention_call(p)) <= MOST_SHARED]
 
 
-RULES: dict[str, LaunchRule] = {"attention.simt": SimtRule(), **DECODE_RULES}
+RULES: dict[str, LaunchRule] = {
+    "attention.simt": SimtRule(),
+    "attention.wgmma": WgmmaAttentionRule(),
+    **DECODE_RULES,
+}

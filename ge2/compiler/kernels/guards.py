@@ -248,9 +248,18 @@ def nbits_mma(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
     return mma_refusal(nbits_call(problem))
 
 
+def attention_wgmma(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Tensor maps reach all tensors, and a tile fits in shared memory and registers."""
+    from ...launch.attention_call import attention_call
+    from ...launch.attention_wgmma import wgmma_refusal
+
+    return wgmma_refusal(variant, attention_call(problem))
+
+
 CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "attention_decode": attention_decode,
     "attention_simt": attention_simt,
+    "attention_wgmma": attention_wgmma,
     "conv2d_size": refuse_conv,
     "conv2d_lines": refuse_lines,
     "elementwise_rows": elementwise_rows,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from math import log2, prod
 from typing import TYPE_CHECKING
 
+from .attention_wgmma_plans import wgmma_attention_preference
 from .conv_plans import conv_preference
 from .elementwise_plans import elementwise_preference
 from .facts import GEMM_OPS, Facts
@@ -203,6 +204,13 @@ def scan_shape(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
     return scan_preference(facts.problem, threads)
 
 
+def attention_tiles(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
+    """Padded queries, masked keys and the measured speed of tiles and schedules."""
+    if variant.kernel.name == "attention_wgmma":
+        return wgmma_attention_preference(facts.problem, variant)
+    return 0.0
+
+
 OPERATOR_RULES: dict[str, VariantRule] = {
     **dict.fromkeys(GEMM_OPS, gemm_shape),
     "ROW": row_shape,
@@ -211,6 +219,7 @@ OPERATOR_RULES: dict[str, VariantRule] = {
     "CONCAT": concat_words,
     "RESAMPLE": resample_rows,
     "CONV2D": conv_shape,
+    "ATTENTION": attention_tiles,
 }
 
 VARIANT_RULES: dict[str, VariantRule] = {
