@@ -154,9 +154,10 @@ def f32_tiles(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
     split = _splits(variant)
     blocks = -(-dims["M"] // bm) * -(-dims["N"] // bn) * dims["BATCH"] * split
     warps = bm // 64 * (bn // (4 * int(variant.param("TN"))))
-    lonely = warps < 8 and blocks % (2 * device.sm_count) <= device.sm_count
+    lonely = warps < 8 and (blocks * warps < 8 * device.sm_count if warps < 4 else
+                            blocks % (2 * device.sm_count) <= device.sm_count)
     return ((0.5 if variant.param("BK") == 16 else 0.0) - (3.0 if lonely else 0.0)
-            - 0.7 * (split - 1) - (0.5 if bn == 128 else 0.0))
+            - 0.7 * log2(split) - (0.5 if bn == 128 else 0.0))
 
 
 def gemm_split(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
