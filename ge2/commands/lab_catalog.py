@@ -55,14 +55,18 @@ def _names(found: Iterable[Realization]) -> list[str]:
 def show(name: str, json_target: str | None, quiet: bool, verbose: bool) -> None:
     """Show a primitive with its contract, or an operator as a composition of primitives.
 
-    NAME is a primitive of `ge2 lab list`, a family, a row operator such as softmax, or one of
-    normalization, attention, cross_entropy, gemm_norm, gemm_softmax.
+    NAME is a primitive of `ge2 lab list`, a family, a row operator such as softmax, one of
+    normalization, attention, cross_entropy, gemm_norm, gemm_softmax, or a transformation: reorder,
+    tree-reduce, stream, block, recompute, fuse, split.
     """
+    from ..compiler.ir.preservation import TRANSFORMATIONS
     from ..lab import decompose, primitives
 
     report = Report(json_target, quiet=quiet, verbose=verbose)
     wanted = name.lower().replace("-", "_")
-    if wanted in primitives.PRIMITIVES:
+    if name.lower() in TRANSFORMATIONS:
+        _show_transformation(report, name.lower())
+    elif wanted in primitives.PRIMITIVES:
         _show_primitive(report, primitives.get(wanted))
     elif wanted in primitives.FAMILIES:
         for primitive in primitives.of_family(wanted):
@@ -80,6 +84,27 @@ def show(name: str, json_target: str | None, quiet: bool, verbose: bool) -> None
         report.table(("part", "primitive", "because"),
                      [(s.what, s.primitive or "-", s.because) for s in steps])
     report.finish()
+
+
+def _show_transformation(report: Report, name: str) -> None:
+    from ..compiler import opdefs
+    from ..compiler.ir import properties
+    from ..compiler.ir.preservation import TRANSFORMATIONS, rules_of
+
+    report.line(f"{name}: {TRANSFORMATIONS[name]}")
+    report.data = {"transformation": name, "what": TRANSFORMATIONS[name], "rules": []}
+    for rule in rules_of(name):
+        holders = [op for op in opdefs.OPS if properties.licensed(op, rule.licence)]
+        report.line()
+        report.line(f"  licence    {rule.licence}: {properties.PROPERTIES[rule.licence]}")
+        for label, text in (("form", rule.form), ("rounding", rule.rounding),
+                            ("asked by", ", ".join(rule.asked_by)),
+                            ("held by", f"{len(holders)} operators: {', '.join(holders[:8])}"
+                             + (", ..." if len(holders) > 8 else ""))):
+            report.line(f"  {label:10} {text}")
+        report.data["rules"].append({
+            "licence": rule.licence, "form": rule.form, "rounding": rule.rounding,
+            "asked_by": rule.asked_by, "held_by": holders})
 
 
 def _show_primitive(report: Report, primitive: Primitive) -> None:

@@ -139,7 +139,7 @@ y = GELU(d)
 output y
 """
 _NORM_GEMM_ONE = _NORM_INPUTS + """
-y, b = NORM_GEMM(a, scale, w, None, bias, norm="RMS_NORM", act="gelu")
+y = NORM_GEMM(a, scale, w, None, bias, norm="RMS_NORM", act="gelu", rows=False)
 output y
 """
 

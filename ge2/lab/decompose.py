@@ -84,7 +84,8 @@ def _row_steps(op: RowOp) -> Iterator[Step]:
         members = ", ".join(v.name for v in op.state)
         yield Step("mergeable summary", "hierarchical_accumulation",
                    f"merge joins two states ({members})")
-        yield Step("blockwise or streaming update",
+        yield Step("blockwise or streaming update" if rescales
+                   else "blockwise reduction or online update",
                    "rescaling_preserving_accumulation" if rescales else "blockwise_state_update",
                    "merge rescales by exp of the difference of maxima" if rescales
                    else "a block's state merges into the running one")
@@ -110,14 +111,27 @@ def _finish_steps(op: RowOp) -> Iterator[Step]:
     members = len(op.state)
     reads = [i for e in op.finish for i in _inputs(e)]
     divides = any(e.op in ("div", "reciprocal", "rsqrt") for e in walk(op.finish))
+    weights = any(e.op == "exp" and _reads_state_and_element(e, members)
+                  for e in walk(op.finish))
     if "row" in op.outputs:
-        if divides and any(i < members for i in reads):
+        coupled = divides and any(i < members for i in reads)
+        if coupled:
             yield Step("denominator coupling", "partial_epilogue_fusion",
                        "finish divides every element by what the whole row determines")
-        yield Step("separable finish stage", "recompute_based_epilogue",
+        if coupled and weights:
+            yield Step("weighted reduction", "streaming_weighted_reduction",
+                       "the outputs are exp of an element minus the state's maximum: weights "
+                       "that are known up to the denominator")
+        yield Step("separable normalize stage" if coupled and not weights
+                   else "separable finish stage", "recompute_based_epilogue",
                    "finish needs the state and the element only, so it may run apart")
     else:
         yield Step("finish", "", "one value per row from the state")
+
+
+def _reads_state_and_element(expr: Expr, members: int) -> bool:
+    found = _inputs(expr)
+    return any(i < members for i in found) and any(i >= members for i in found)
 
 
 def _inputs(expr: Expr) -> set[int]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from ...contract import DTYPES
 from ...errors import StrideMismatch, Unsupported
 from ...problem import Problem, TensorSpec
+from ..ir import properties
 from ..ir.expr import cast, input, where
 from ..ir.row import RowOp
 from ..ir.row_ops import build_row_op
@@ -60,6 +60,8 @@ def lower_row(op: str, attrs: dict[str, Any], inputs: Specs,
         if op == "CROSS_ENTROPY":  # a label for the whole row
             label = given[1]
             given[1] = replace(label, shape=(*label.shape, 1), strides=(*label.strides, 0))
+    if not properties.licensed(op, "mergeable"):
+        row = _whole(op, row)
     axes = _rule(op).axes(op, attrs, len(shape))
     if op in _PER_ROW:
         attrs = {"keepdims": False}
@@ -78,10 +80,16 @@ def _rule(op: str) -> _Row:
     return _TABLE[op]
 
 
-@lru_cache(maxsize=4096)
-def _shared(row: RowOp) -> RowOp:
-    """Return the first RowOp equal to this one, which has its text and digest already."""
-    return row
+def _whole(op: str, row: RowOp) -> RowOp:
+    """Return a row operator whose kernels see whole rows: nothing says that parts of it merge.
+
+    Raises:
+        Unsupported: it is declared by states alone.
+    """
+    if not row.stages:
+        raise Unsupported(f"{op} has no licence to merge parts of a row, and no other way is "
+                          "declared")
+    return replace(row, streamable=False)
 
 
 def _fused(attrs: dict[str, Any], inputs: Sequence[TensorSpec], dtype: str,

@@ -59,13 +59,14 @@ def test_softmax_decomposes_as_declared() -> None:
     parts = [step.what for step in decompose.steps("softmax")]
     assert parts == ["max tracking", "rescaled accumulation", "mergeable summary",
                      "blockwise or streaming update", "denominator coupling",
-                     "separable finish stage"]
+                     "weighted reduction", "separable finish stage"]
 
 
 def test_normalization_decomposes_as_declared() -> None:
     parts = [step.what for step in decompose.steps("normalization")]
-    assert "statistics accumulation" in parts and "separable finish stage" in parts
-    assert "max tracking" not in parts
+    assert list(dict.fromkeys(parts)) == [
+        "statistics accumulation", "mergeable summary", "blockwise reduction or online update",
+        "denominator coupling", "separable normalize stage"]
 
 
 @pytest.mark.parametrize("name", decompose.known())
@@ -142,5 +143,8 @@ def test_the_commands_list_and_show(capsys: pytest.CaptureFixture[str]) -> None:
     shown = json.loads(capsys.readouterr().out)["primitives"][0]
     assert "row_block" in shown["used_by"]
     assert any(r["embodies"] and r["name"] == "block/block" for r in shown["realizations"])
+    assert run(["lab", "show", "tree-reduce", "--json", "-"]) == 0
+    rule, = json.loads(capsys.readouterr().out)["rules"]
+    assert rule["licence"] == "mergeable" and "SOFTMAX" in rule["held_by"]
     assert run(["lab", "show", "attention"]) == 0
     assert "weighted reduction" in capsys.readouterr().out
