@@ -1,0 +1,199 @@
+"""Attention calls to time: shapes, problems, and what a torch user would call instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ge2.compiler.ir.expr import ExprBundle
+from ge2.launch.attention_examples import alibi, attention_problem, slopes, softcap
+from ge2.problem import Problem, TensorSpec
+
+Shape = tuple[int, int, int, int]
+"""Samples, heads, queries, elements of a head."""
+Tensors = list[Any]
+Peer = Callable[[Tensors], Any]
+"""Takes torch tensors in the problem's order: q, k, v, mask, ..., y; returns the result."""
+
+BACKENDS = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION",
+            "efficient": "EFFICIENT_ATTENTION"}
+SOFTCAP = 20.0
+
+
+@dataclass(frozen=True)
+class AttentionCase:
+    """One call.
+
+    Attributes:
+        name: for the table.
+        problem: what ge2 solves.
+        flops: of the products that are not masked.
+        peers: name -> makes what torch does instead; called once, so that it may compile.
+        goal: wanted ratio of the best peer's time to ge2's.
+    """
+
+    name: str
+    problem: Problem
+    flops: float
+    peers: Mapping[str, Callable[[], Peer]]
+    goal: float
+
+
+def case(shape: Shape, goal: float, *, dtype: str = "bf16", causal: bool = False, groups: int = 0,
+         keys: int = 0, mask: bool = False) -> AttentionCase:
+    """Return softmax(q k^T / sqrt(d)) v beside torch's fused kernels.
+
+    Args:
+        shape: of q.
+        goal: see AttentionCase.
+        dtype, causal, groups, keys: as for attention_problem.
+        mask: add a mask [samples, 1, queries, keys] to the scores.
+    """
+    batch, heads, queries, size = shape
+    keys = keys or queries
+    problem = attention_problem(
+        dtype, shape, groups=groups, keys=keys, causal=causal, mask=dtype if mask else "",
+        mask_shape=(batch, 1, queries, keys) if mask else ())
+    flops = 4.0 * batch * heads * queries * keys * size * (0.5 if causal else 1.0)
+    grouped = f"/{groups}" if groups else ""
+    name = (f"{dtype} {batch}x{heads}{grouped}x{queries}"
+            f"{f'x{keys}' if keys != queries else ''}x{size}"
+            f"{' causal' if causal else ''}{' mask' if mask else ''}")
+    peers = {label: _sdpa(backend, causal, bool(groups)) for label, backend in BACKENDS.items()}
+    return AttentionCase(name, problem, flops, peers, goal)
+
+
+def _sdpa(backend: str, causal: bool, grouped: bool) -> Callable[[], Peer]:
+    def make() -> Peer:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+        from torch.nn.functional import scaled_dot_product_attention
+
+        chosen = getattr(SDPBackend, backend)
+
+        def call(t: Tensors) -> Any:
+            with sdpa_kernel(chosen):
+                return scaled_dot_product_attention(t[0], t[1], t[2], attn_mask=t[3],
+                                                    is_causal=causal, enable_gqa=grouped)
+
+        return call
+
+    return make
+
+
+def formula(shape: Shape, kind: str, goal: float, *, dtype: str = "bf16", causal: bool = True,
+            window: int = 0) -> AttentionCase:
+    """Return attention with a formula of scores or a window, beside a compiled flex_attention.
+
+    Args:
+        shape: of q.
+        kind: alibi, softcap or plain.
+        goal: see AttentionCase.
+        dtype, causal: as for attention_problem.
+        window: keys seen before a query, its own included; 0 = all.
+    """
+    batch, heads, queries, size = shape
+    score: ExprBundle | None = {"alibi": alibi(dtype), "softcap": softcap(dtype, SOFTCAP),
+                                "plain": None}[kind]
+    extras: list[TensorSpec] = [slopes("f32", heads)] if kind == "alibi" else []
+    problem = attention_problem(dtype, shape, causal=causal, left=window - 1 if window else -1,
+                                score=score, extras=extras)
+    seen = queries * queries * (0.5 if causal else 1.0)
+    if window:
+        seen = window * queries - window * (window - 1) / 2
+    name = (f"{dtype} {'x'.join(str(n) for n in shape)}{' causal' if causal else ''} {kind}"
+            f"{f' window {window}' if window else ''}")
+    return AttentionCase(name, problem, 4.0 * batch * heads * seen * size,
+                         {"flex": _flex(kind, causal, window)}, goal)
+
+
+def _flex(kind: str, causal: bool, window: int) -> Callable[[], Peer]:
+    def make() -> Peer:
+        import torch
+        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+        torch._dynamo.reset()
+        compiled = torch.compile(flex_attention, dynamic=False)
+        blocks: dict[int, Any] = {}
+
+        def allowed(b: Any, h: Any, q: Any, k: Any) -> Any:
+            inside = q >= k
+            return inside & (q - k < window) if window else inside
+
+        def call(t: Tensors) -> Any:
+            rows = t[0].shape[2]
+            if causal and rows not in blocks:
+                blocks[rows] = create_block_mask(allowed, None, None, rows, rows, device="cuda")
+            slope = t[7][0, :, 0, 0] if kind == "alibi" else None
+
+            def score(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+                if kind == "alibi":
+                    return s + slope[h] * (k - q)
+                return SOFTCAP * torch.tanh(s / SOFTCAP)
+
+            return compiled(t[0], t[1], t[2], score_mod=None if kind == "plain" else score,
+                            block_mask=blocks.get(rows))
+
+        return call
+
+    return make
+
+
+def long_heads() -> Iterator[AttentionCase]:
+    """Heads of 128."""
+    yield case((4, 32, 4096, 128), 1.06)
+    yield case((4, 32, 4096, 128), 1.18, causal=True)
+    yield case((1, 32, 16384, 128), 1.05)
+    yield case((1, 32, 16384, 128), 1.18, causal=True)
+    yield case((2, 16, 2048, 128), 1.1, causal=True)
+    yield case((8, 16, 512, 128), 1.05)
+    yield case((4, 32, 4096, 128), 1.06, dtype="f16")
+    yield case((4, 32, 4096, 128), 1.0, groups=8, causal=True)
+
+
+def short_heads() -> Iterator[AttentionCase]:
+    """Heads of 64 and 32."""
+    yield case((16, 16, 1024, 64), 1.05)
+    yield case((16, 16, 1024, 64), 1.12, causal=True)
+    yield case((64, 12, 384, 64), 1.2)
+    yield case((2, 32, 8192, 64), 1.12)
+    yield case((2, 32, 8192, 64), 1.12, causal=True)
+    yield case((32, 12, 128, 32), 1.3)
+
+
+def other_heads() -> Iterator[AttentionCase]:
+    """Other head sizes, lengths that fill no tile, more keys than queries."""
+    for size in (80, 96, 192, 256):
+        for causal in (False, True):
+            yield case((4, 16, 2048, size), 1.0, causal=causal)
+    yield case((8, 16, 1000, 128), 1.0)
+    yield case((8, 16, 777, 64), 1.0, causal=True)
+    yield case((4, 32, 300, 128), 1.0, keys=4096)
+
+
+def masks() -> Iterator[AttentionCase]:
+    """An added mask."""
+    yield case((8, 16, 1024, 64), 1.0, mask=True)
+    yield case((4, 16, 2048, 128), 1.0, mask=True)
+
+
+def formulas() -> Iterator[AttentionCase]:
+    """Formulas of scores and windows."""
+    for kind in ("alibi", "softcap"):
+        yield formula((4, 16, 4096, 128), kind, 1.3)
+        yield formula((8, 16, 2048, 64), kind, 1.3)
+    yield formula((4, 16, 4096, 128), "softcap", 1.3, causal=False)
+    yield formula((2, 16, 8192, 128), "plain", 1.3, window=1024)
+    yield formula((2, 16, 8192, 64), "plain", 1.3, window=512)
+
+
+def decode() -> Iterator[AttentionCase]:
+    """One query."""
+    for batch, keys in ((16, 8192), (1, 32768), (64, 2048)):
+        yield case((batch, 32, 1, 128), 1.0, groups=8, keys=keys)
+
+
+SECTIONS: Mapping[str, Callable[[], Iterator[AttentionCase]]] = {
+    "hd128": long_heads, "hd64": short_heads, "heads": other_heads, "masks": masks,
+    "formulas": formulas, "decode": decode,
+}

@@ -1,0 +1,31 @@
+"""Attention under stress, in a process of its own that a hanging kernel does not outlive."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ge2.compiler.kernels import registry
+from ge2.runtime.device import CudaDevice
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 300
+
+
+@pytest.mark.timeout(LIMIT_S + 60)
+def test_many_short_tiles_give_the_same_rows_every_time(device: CudaDevice) -> None:
+    """Every wgmma variant, lengths around its tiles, more tiles than multiprocessors."""
+    if not registry.get("attention_wgmma").runs_on(device.profile.arch):
+        pytest.skip(f"attention_wgmma does not run on {device.profile.arch}")
+    command = [sys.executable, "-m", "tests.gpu.attention_stress"]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S,
+                              check=False)
+    except subprocess.TimeoutExpired as expired:
+        said = (expired.stdout or b"").decode().splitlines()
+        pytest.fail(f"no end after {LIMIT_S} s; the last case was {said[-1:]}")
+    wrong = [line for line in done.stdout.splitlines() if line.startswith("WRONG")]
+    assert done.returncode == 0, "\n".join(wrong) or done.stderr[-2000:]
