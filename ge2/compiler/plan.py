@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .. import launch_table
+from .. import launch_table, log
 from ..contract import DTYPES
 from ..errors import LayoutMismatch, NoKernelError, StrideMismatch, Unsupported
 from ..evidence.device import DeviceProfile
@@ -22,8 +22,10 @@ from .ir.nodes import Graph, Node, TensorType, present
 from .kernels import selector
 from .kernels.lower import accepts_strides, lower
 from .kernels.metadata import Variant
+from .kernels.norm_gemm_plans import runs_apart
 from .kernels.selector import Choice, Chooser
 from .kernels.views import View, view
+from .opdefs.decompose import composition
 
 MAX_ALIGN = 16
 _SEMAPHORE_ALIGN = 128
@@ -244,6 +246,10 @@ class _Builder:
         """Add a node: as a view where it is one, else as a step."""
         if self._add_view(node):
             return
+        if parts := self._apart(node):
+            for part in parts:
+                self.add(part)
+            return
         node = self._with_every_output(node)
         self.allocate_outputs(node)
         try:
@@ -255,6 +261,19 @@ class _Builder:
             dense = self._with_dense_inputs(node, strided)
             if not self._add_view(dense):
                 self._add_step(node, dense)
+
+    def _apart(self, node: Node) -> list[Node]:
+        """Return the parts of a node that has no kernel here, or is slower in one launch."""
+        if node.op != "NORM_GEMM":
+            return []
+        specs = {name: self.spec(name) for name in present(node.inputs)}
+        try:
+            problem = lower(node, specs)
+            if not runs_apart(problem, self.choose(problem, self.device).variant, self.device):
+                return []
+        except _STRIDE_ERRORS as reason:
+            log.topic("select").info("%s is planned as its parts: %s", node.name, reason)
+        return composition(self.graph, node) or []
 
     def _with_every_output(self, node: Node) -> Node:
         """Name the outputs that nobody reads: row kernels write all that an operator has."""

@@ -131,18 +131,22 @@ class GemmCall:
         words += [0] * (-len(words) % 8)
         return pack_words(words), (*scratch, *relocs) if tail[1] > 1 else relocs
 
-    def pack(self, more: Sequence[Operand] = (), numbers: Sequence[int | float] = ()
-             ) -> tuple[bytes, tuple[Reloc, ...]]:
-        """Return the Args bytes that every plain GEMM kernel starts with, and its holes.
+    def pack(self, more: Sequence[Operand] = (), numbers: Sequence[int | float] = (),
+             maps: int = 0) -> tuple[bytes, tuple[Reloc, ...]]:
+        """Return the Args bytes that every plain GEMM kernel has, and its holes.
 
         Args:
             more: further operands of a kernel.
             numbers: and numbers, of 8 bytes each.
+            maps: tensor maps before everything; then the size is a multiple of 64.
         """
-        words = [self.m, self.n, self.k, self.batches, *self.batch, *_double_words(*self.scalars)]
+        words = [0] * (MAP_WORDS * maps)
+        words += [self.m, self.n, self.k, self.batches, *self.batch, *_double_words(*self.scalars)]
         relocs = _append_operands(words, [*self.operands, *more])
         for number in numbers:
             words += _double_words(number) if isinstance(number, float) else (number,)
+        if maps:
+            words += [0] * (-len(words) % 8)
         return pack_words(words), relocs
 
     def transposed(self) -> GemmCall:
@@ -188,9 +192,15 @@ def _append_operands(words: list[int], operands: Sequence[Operand]) -> tuple[Rel
     return tuple(relocs)
 
 
-def plain_args_dtype(extras: Sequence[str] = (), *tail: tuple[str, Any]) -> np.dtype[Any]:
-    """Return the Args struct of a plain GEMM kernel with these epilogue inputs, and more fields."""
-    return args_dtype(("m", "i8"), ("n", "i8"), ("k", "i8"), ("batches", "i8"),
+def plain_args_dtype(extras: Sequence[str] = (), tail: Sequence[tuple[Any, ...]] = (),
+                     maps: Sequence[tuple[Any, ...]] = ()) -> np.dtype[Any]:
+    """Return the Args struct of a plain GEMM kernel with these epilogue inputs.
+
+    Args:
+        extras: names of the epilogue's operands.
+        tail, maps: more fields behind them, and before everything.
+    """
+    return args_dtype(*maps, ("m", "i8"), ("n", "i8"), ("k", "i8"), ("batches", "i8"),
                       ("extents", "i8", MAX_BATCH_AXES), ("alpha", "f8"), ("beta", "f8"),
                       *((name, OPERAND_DTYPE) for name in ("a", "b", "y", *extras)), *tail)
 

@@ -16,13 +16,24 @@ from .gemm import INT32_MAX, Shape, layout_classes, reads_k_major
 from .gemm_call import OPERAND_DTYPE, GemmCall, Operand, gemm_call, plain_args_dtype
 from .gemm_examples import gemm_problem
 from .gemm_source import ALIGNMENT_SLACK, Classes, cpp, source_of
-from .record import LaunchRecord, args_checks
+from .gemm_wgmma import (
+    BOX_BYTES,
+    MAP_BYTES,
+    ROW_BYTES,
+    SHARED_BYTES,
+    operand_map,
+    operand_refusal,
+    output_maps,
+)
+from .record import LaunchRecord, TensorMapSpec, args_checks
 
 if TYPE_CHECKING:
     from ..compiler.kernels.metadata import Variant
     from ..evidence.device import DeviceProfile
     from .rule import LaunchRule
 
+MOST_STAGES = 6  # of B: more hide nothing
+STORES = 2  # buffers of a warp
 EXTRAS = 4  # inputs before those of the epilogue: x, scale, B, shift
 
 
@@ -84,9 +95,11 @@ class NormGemmRule:
 
     Attributes:
         shape: launch shape of a variant for a product.
+        mapped: whether B is read and Y written by tensor map.
     """
 
     shape: Callable[[Variant, GemmCall], Shape]
+    mapped: bool = False
 
     def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
         """Return the launch; see LaunchRule."""
@@ -100,10 +113,17 @@ class NormGemmRule:
         shape = self.shape(variant, product)
         rows, columns = -(-product.m // shape.tile[0]), -(-product.n // shape.tile[1])
         groups = block_groups(rows, columns, shape.smem, device)
-        args, relocs = product.pack([x for _, x in call.operands], (call.epsilon, groups))
-        return [LaunchRecord(kernel=source_of(variant, product, _classes(call)),
+        args, relocs = product.pack([x for _, x in call.operands], (call.epsilon, groups),
+                                    2 if self.mapped else 0)
+        classes = _classes(call, self.mapped)
+        maps: tuple[TensorMapSpec, ...] = ()
+        if self.mapped:
+            classes += (("STAGES", wgmma_stages(variant, product)), ("STORES", STORES))
+            maps = (operand_map(0, product.b, product.n, product.k, shape.tile[1], 0),
+                    *output_maps(MAP_BYTES, product))
+        return [LaunchRecord(kernel=source_of(variant, product, classes),
                              grid=(rows * groups, 1, 1), block=shape.block, args=args,
-                             relocs=relocs, smem=shape.smem)]
+                             relocs=relocs, smem=shape.smem, tensor_maps=maps)]
 
     def examples(self, variant: Variant) -> list[Problem]:
         """Return problems for compile tests; see LaunchRule."""
@@ -118,20 +138,28 @@ class NormGemmRule:
         return [p for p in found if not norm_gemm_refusal(p, variant, PROFILES["sm_90a"])]
 
 
-def _classes(call: NormGemmCall) -> Classes:
+def _classes(call: NormGemmCall, mapped: bool) -> Classes:
     """Return what a template is rendered with besides the product's own context."""
     product, named = call.product, dict(call.operands)
     width = 16 // DTYPES[product.a.dtype].itemsize
     whole = all(named[name].vector(False, (width,)) == width
                 for name in ("scale", "shift") if name in named)
-    operands = [(name, OPERAND_DTYPE) for name in call.names]
-    dtype = plain_args_dtype([name for name, _ in product.extras], *operands, ("epsilon", "f8"),
-                             ("groups", "i8"))
+    operands: list[tuple[Any, ...]] = [(name, OPERAND_DTYPE) for name in call.names]
+    tail = [*operands, ("epsilon", "f8"), ("groups", "i8")]
+    extras = [name for name, _ in product.extras]
+    maps = [("map_b", "u8", 16), ("map_y", "u8", 16)] if mapped else []
+    unused = -plain_args_dtype(extras, tail, maps).itemsize // 8 % 8 if mapped else 0
+    if unused:
+        tail.append(("unused", "i8", unused))
+    paired = tuple(name for name, x in product.extras
+                   if x.column == 1 and x.vector(False, (2,)) == 2 and product.n % 2 == 0)
     classes: dict[str, Any] = dict(layout_classes(product, (8, 4, 2) if width == 8 else (4,)))
     # Rows are read along k, whichever way they lie.
     classes["VEC_A"] = product.a.vector(False, (width,))
     classes["VEC_ROWS"] = named["rows"].vector(False, (width,)) if "rows" in named else 1
-    return (*classes.items(), ("ARGS_CHECKS", args_checks(dtype)), ("NORM_OPERANDS", call.names),
+    return (*classes.items(), ("MAPPED", mapped), ("UNUSED", unused), ("PAIRED", paired),
+            ("ARGS_CHECKS", args_checks(plain_args_dtype(extras, tail, maps))),
+            ("NORM_OPERANDS", call.names),
             ("CENTRED", cpp(call.centred)), ("PARAMETERS", cpp(whole)),
             ("CHUNKS", -(-product.k // (32 * width))))
 
@@ -145,10 +173,38 @@ def norm_gemm_refusal(problem: Problem, variant: Variant, device: DeviceProfile)
         return "offsets inside a tile do not fit in 32 bits"
     rule = RULES[variant.kernel.launch]
     assert isinstance(rule, NormGemmRule)
+    if rule.mapped and (reason := _map_refusal(product) or (
+            wgmma_stages(variant, product) < 2 and "no room is left for stages of B")):
+        return reason
     smem = rule.shape(variant, product).smem
     if smem > device.smem_per_block:
         return f"needs {smem} bytes of shared memory, a block has {device.smem_per_block}"
     return ""
+
+
+def _map_refusal(call: GemmCall) -> str:
+    """Return why tensor maps cannot reach B or Y; empty where they can."""
+    if call.n % (16 // DTYPES[call.y.dtype].itemsize):
+        return "tensor maps store whole units of 16 bytes, and a row of Y ends inside one"
+    return operand_refusal("B", call.b) or operand_refusal("Y", call.y)
+
+
+def wgmma_stages(variant: Variant, call: GemmCall) -> int:
+    """Return how many stages of B fit beside the rows and the store buffers."""
+    bm, bn = int(variant.param("BM")), int(variant.param("BN"))
+    left = SHARED_BYTES - ALIGNMENT_SLACK - 256 - _wgmma_bytes(bm, call)
+    return min(MOST_STAGES, left // (bn * ROW_BYTES))
+
+
+def _wgmma_bytes(bm: int, call: GemmCall) -> int:
+    return -(-call.k // 64) * bm * ROW_BYTES + 8 * STORES * BOX_BYTES
+
+
+def _wgmma_shape(variant: Variant, call: GemmCall) -> Shape:
+    bm, bn = int(variant.param("BM")), int(variant.param("BN"))
+    stages = wgmma_stages(variant, call)
+    return Shape((bm, bn), (9 * 32, 1, 1), _wgmma_bytes(bm, call) + stages * (bn * ROW_BYTES + 16)
+                 + ALIGNMENT_SLACK)
 
 
 def _mma_shape(variant: Variant, call: GemmCall) -> Shape:
@@ -197,5 +253,6 @@ def norm_gemm_problem(dtype: str, shape: tuple[int, int, int], norm: str = "LAYE
 
 RULES: dict[str, LaunchRule] = {
     "norm_gemm.mma": NormGemmRule(_mma_shape),
+    "norm_gemm.wgmma": NormGemmRule(_wgmma_shape, mapped=True),
     "norm_gemm.f32": NormGemmRule(_f32_shape),
 }

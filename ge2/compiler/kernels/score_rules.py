@@ -17,6 +17,7 @@ from .facts import GEMM_OPS, Facts
 from .gemm_plans import wgmma_preference
 from .lower_scan import scan_preference
 from .metadata import KernelInfo, Variant, arch_number
+from .norm_gemm_plans import norm_gemm_preference
 from .row_plans import row_preference
 from .skinny_plans import TIMES as SKINNY_TIMES
 from .skinny_plans import skinny_preference
@@ -111,6 +112,8 @@ def by_shape(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
     """
     params, dims = variant.param_map, facts.dims
     bm, bn = params.get("BM"), params.get("BN")
+    if variant.kernel.op_type == "NORM_GEMM":
+        return norm_gemm_preference(facts.problem, variant, device)
     if "SCHEDULE" in params and "wgmma" in variant.kernel.flags:
         return wgmma_preference(variant, facts, device)
     if not isinstance(bm, int) or not isinstance(bn, int) or "M" not in dims:

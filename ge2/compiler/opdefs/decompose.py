@@ -71,14 +71,21 @@ def decompose(graph: Graph, native: Callable[[Node], bool]) -> Graph:
 def _expand(graph: Graph, node: Node, native: Callable[[Node], bool]) -> list[Node]:
     if OPS[node.op].decompose is None or native(node):
         return [node]
-    parts = _parts(graph, node)
+    parts = composition(graph, node)
     if parts is None:
         return [node]
     return [piece for part in parts for piece in _expand(graph, part, native)]
 
 
-def _parts(graph: Graph, node: Node) -> list[Node] | None:
-    """Return the nodes of one composition; their last writers carry the node's output names."""
+def composition(graph: Graph, node: Node) -> list[Node] | None:
+    """Return the nodes that a node is composed of; their last writers carry its output names.
+
+    None where that needs extents that are symbolic.
+
+    Args:
+        graph: receives the types of new values, and constants.
+        node: its operator has a composition.
+    """
     rule = get(node.op).decompose
     assert rule is not None
     builder = GraphBuilder(graph, node.name)

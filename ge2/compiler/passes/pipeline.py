@@ -50,9 +50,9 @@ PASSES: tuple[Pass, ...] = (
     FuseElementwisePass(),
     FuseEpiloguePass(),
     MergeProductsPass(),
-    # Worth it only where a kernel of products normalises the rows that it loads.
-    *((FuseNormGemmPass(),) if "NORM_GEMM" in NATIVE else ()),
+    # A sum that no product could take stays with its norm; the other norms go into products.
     FuseAddNormPass(),
+    FuseNormGemmPass(),
     FuseRowsPass(),
     DeadCodePass(),
 )

@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from ge2.compiler import opdefs
+from ge2.compiler.concrete import concretize
 from ge2.compiler.passes.decompose import NATIVE, DecomposePass
-from ge2.compiler.passes.fuse_norm_gemm import FuseNormGemmPass
 from ge2.compiler.passes.lift_attention import LiftAttentionPass
 from ge2.compiler.passes.lift_softmax import LiftSoftmaxPass
-from ge2.compiler.passes.merge_products import MergeProductsPass
 from ge2.compiler.passes.pass_manager import run_passes
 from ge2.compiler.passes.pipeline import PASSES
+from ge2.compiler.plan import make_plan
+from ge2.evidence.device import PROFILES
 from ge2.model.onnx_import.importer import import_model
 from ge2.runtime.cpu import run_graph
 
 from ...cases.encoders import STYLES, encoder, feeds
 
 
-def passes(*native):
-    """Return the pipeline of a device that has kernels of attention and of more operators."""
-    wanted = NATIVE | {"ATTENTION", *native}
-    steps = [DecomposePass(native=wanted) if isinstance(p, DecomposePass) else p
-             for p in PASSES if not isinstance(p, LiftAttentionPass | FuseNormGemmPass)]
-    _insert(steps, LiftSoftmaxPass, LiftAttentionPass())
-    if "NORM_GEMM" in native:
-        _insert(steps, MergeProductsPass, FuseNormGemmPass())
-    return tuple(steps)
-
-
-def _insert(steps, behind, step):
-    at = next(i for i, p in enumerate(steps) if isinstance(p, behind))
-    steps.insert(at + 1, step)
+def passes():
+    """Return the pipeline of a device that has kernels of attention."""
+    steps = [DecomposePass(native=NATIVE | {"ATTENTION"}) if isinstance(p, DecomposePass) else p
+             for p in PASSES if not isinstance(p, LiftAttentionPass)]
+    at = next(i for i, p in enumerate(steps) if isinstance(p, LiftSoftmaxPass))
+    return (*steps[:at + 1], LiftAttentionPass(), *steps[at + 1:])
 
 
 def launched(graph):
@@ -50,24 +44,36 @@ def graphs(request):
 
 
 def test_launches_per_layer(graphs):
-    """One for Q, K and V, attention, its projection, the inner layers, and the two norms."""
+    """Q, K and V with the norm before them, attention, its projection, the two inner layers."""
     two, three = (launched(after) for _, after in graphs)
-    layer = three - two
-    norms = layer.pop("LAYER_NORM", 0) + layer.pop("ADD_LAYER_NORM", 0)
-    assert (layer, norms) == (Counter(GEMM_BIAS_ACT=4, ATTENTION=1), 2)
+    assert three - two == Counter(NORM_GEMM=2, GEMM_BIAS_ACT=2, ATTENTION=1)
 
 
-def test_launches_per_layer_with_norms_inside_products(graphs):
-    """A product that normalises the rows it loads leaves five launches."""
-    fused = [run_passes(before, passes("NORM_GEMM")).graph for before, _ in graphs]
-    layer = launched(fused[1]) - launched(fused[0])
-    assert layer == Counter(NORM_GEMM=2, GEMM_BIAS_ACT=2, ATTENTION=1)
-    assert sum(layer.values()) <= 6
-    given = feeds((5, 9, 3))
-    real = given["mask"].astype(bool)
-    for (before, _), after in zip(graphs, fused, strict=True):
-        wanted = run_graph(before, given, dtype="f64")["y"]
-        np.testing.assert_allclose(run_graph(after, given)["y"][real], wanted[real], atol=1e-4)
+def as_half(graph):
+    """Return the graph with f16 in place of f32."""
+    half = graph.copy()
+    half.types = {name: replace(kind, dtype="f16") if kind.dtype == "f32" else kind
+                  for name, kind in graph.types.items()}
+    half.constants = {name: array.astype("f2") if array.dtype == "f4" else array
+                      for name, array in graph.constants.items()}
+    half.nodes = [replace(n, attrs={**n.attrs, "rounding": "f16"}) if n.attrs.get("rounding")
+                  else n for n in graph.nodes]
+    return half
+
+
+def planned(graph, sizes):
+    """Return how many launches each operator has in a plan for an H200."""
+    plan = make_plan(concretize(graph, sizes), PROFILES["sm_90a"])
+    return Counter(step.node.op for step in plan.steps for _ in step.records)
+
+
+# Few and many rows.
+@pytest.mark.parametrize("sizes", [{"batch": 1, "seq": 16}, {"batch": 256, "seq": 128}], ids=str)
+@pytest.mark.parametrize("convert", [lambda graph: graph, as_half], ids=["f32", "f16"])
+def test_launches_of_a_plan_per_layer(graphs, sizes, convert):
+    """Nothing is copied in between: five kernels."""
+    two, three = (planned(convert(after), sizes) for _, after in graphs)
+    assert three - two == Counter(NORM_GEMM=2, GEMM_BIAS_ACT=2, ATTENTION=1)
 
 
 def test_heads_are_strides(graphs):

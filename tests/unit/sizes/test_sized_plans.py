@@ -10,13 +10,15 @@ import pytest
 from ge2.compiler.class_plans import ClassPlans
 from ge2.compiler.concrete import concretize
 from ge2.compiler.ir.nodes import Graph
-from ge2.compiler.kernels.selector import Choice
+from ge2.compiler.kernels.class_choice import problem_at
+from ge2.compiler.kernels.selector import Choice, select
 from ge2.compiler.plan import Plan, launch_offsets, make_plan
 from ge2.compiler.size_class import classify
 from ge2.compiler.sized_plan import SizedPlan, plan_at
-from ge2.evidence.device import profile_for
+from ge2.evidence.device import DeviceProfile, profile_for
 from ge2.launch.patch import Args
 from ge2.launch.record import LaunchRecord
+from ge2.problem import Problem
 from tests.unit.runtime.fake_device import encode_map
 
 from .encoder import encoder
@@ -37,12 +39,11 @@ def _sizes(count: int, seed: int = 0, batch: int = 64, seq: int = 512) -> Iterat
 
 def _again(graph: Graph, values: dict[str, int], plan: Plan) -> Plan:
     """Plan one size with ints from the start, taking the same variants."""
-    steps = iter(plan.steps)
+    chosen = {problem_at(step.problem, values): step.choice for step in plan.steps}
 
-    def same(problem: object, device: object) -> Choice:
-        choice = next(steps).choice
-        assert choice is not None
-        return choice
+    def same(problem: Problem, device: DeviceProfile) -> Choice:
+        # What is not there was planned as its parts.
+        return chosen.get(problem) or select(problem, device)
 
     return make_plan(concretize(graph, values), plan.device, choose=same)
 
