@@ -192,7 +192,7 @@ def _append_operands(words: list[int], operands: Sequence[Operand]) -> tuple[Rel
     return tuple(relocs)
 
 
-def plain_args_dtype(extras: Sequence[str] = (), tail: Sequence[tuple[Any, ...]] = (),
+def plain_args_dtype(extras: Sequence[str] = (), *tail: tuple[Any, ...],
                      maps: Sequence[tuple[Any, ...]] = ()) -> np.dtype[Any]:
     """Return the Args struct of a plain GEMM kernel with these epilogue inputs.
 

@@ -148,7 +148,7 @@ def _classes(call: NormGemmCall, mapped: bool) -> Classes:
     tail = [*operands, ("epsilon", "f8"), ("groups", "i8")]
     extras = [name for name, _ in product.extras]
     maps = [("map_b", "u8", 16), ("map_y", "u8", 16)] if mapped else []
-    unused = -plain_args_dtype(extras, tail, maps).itemsize // 8 % 8 if mapped else 0
+    unused = -plain_args_dtype(extras, *tail, maps=maps).itemsize // 8 % 8 if mapped else 0
     if unused:
         tail.append(("unused", "i8", unused))
     paired = tuple(name for name, x in product.extras
@@ -158,7 +158,7 @@ def _classes(call: NormGemmCall, mapped: bool) -> Classes:
     classes["VEC_A"] = product.a.vector(False, (width,))
     classes["VEC_ROWS"] = named["rows"].vector(False, (width,)) if "rows" in named else 1
     return (*classes.items(), ("MAPPED", mapped), ("UNUSED", unused), ("PAIRED", paired),
-            ("ARGS_CHECKS", args_checks(plain_args_dtype(extras, tail, maps))),
+            ("ARGS_CHECKS", args_checks(plain_args_dtype(extras, *tail, maps=maps))),
             ("NORM_OPERANDS", call.names),
             ("CENTRED", cpp(call.centred)), ("PARAMETERS", cpp(whole)),
             ("CHUNKS", -(-product.k // (32 * width))))
