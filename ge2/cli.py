@@ -59,6 +59,9 @@ class LazyGroup(click.Group):
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
+        from .log import for_command_line
+
+        for_command_line()
         module, attribute, _ = entry
         command = getattr(importlib.import_module(f"ge2.commands.{module}"), attribute)
         assert isinstance(command, click.Command)

@@ -28,7 +28,7 @@ class Ge2Error(Exception):
         text = "; ".join(parts)
         if hint.startswith("did you mean"):
             hint = f"D{hint[1:]}"
-        super().__init__(f"{text}. {hint}" if hint else text)
+        super().__init__(f"{text.removesuffix('.')}. {hint}" if hint else text)
         self.argument = argument
         self.found = found
         self.wanted = wanted

@@ -25,6 +25,14 @@ class _ToStderr(logging.StreamHandler[TextIO]):
         """Keep no stream."""
 
 
+def for_command_line() -> None:
+    """Show warnings as the command line shows its own messages."""
+    handler = _ToStderr()
+    handler.setFormatter(logging.Formatter("ge2: warning: %(message)s"))
+    handler.setLevel(logging.WARNING)
+    logging.getLogger("ge2").handlers = [handler]
+
+
 @cache
 def topic(name: str) -> logging.Logger:
     """Return the logger of a topic: warnings always, information where GE2_LOG names it.

@@ -92,6 +92,31 @@ def unusable_cache(folder: Path) -> str:
     return ""
 
 
+@cache
+def private_folder() -> Path:
+    """Return a folder of this process for what is not kept; removed at exit."""
+    import atexit
+    import shutil
+
+    folder = Path(tempfile.mkdtemp(prefix="ge2-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@cache
+def let_cupy_start() -> None:
+    """Give CuPy a cache folder that can be made: it makes one when imported, and fails otherwise.
+
+    Call this before `import cupy`: with a read-only home, CuPy alone would not even be imported.
+    """
+    if "CUPY_CACHE_DIR" in os.environ:
+        return
+    folder = Path(os.path.expanduser("~/.cupy/kernel_cache"))  # noqa: PTH111 - as CuPy does
+    nearest = next((place for place in (folder, *folder.parents) if place.exists()), folder)
+    if nearest != folder and not (nearest.is_dir() and os.access(nearest, os.W_OK)):
+        os.environ["CUPY_CACHE_DIR"] = str(private_folder() / "cupy")
+
+
 def data_dir() -> Path:
     """Return the folder of tuning evidence: GE2_DATA_DIR, else the platform's user data folder."""
     from . import config

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from .. import paths
 from .output import Report, human_time, warn
 
 if TYPE_CHECKING:
@@ -157,6 +158,7 @@ def _wall(model: Model, feeds: Mapping[str, Any]) -> Callable[[], float]:
 
 def _device(model: Model, feeds: Mapping[str, Any]) -> Callable[[], float]:
     """Return a timer of one call on arrays that are on the GPU already, by CUDA events."""
+    paths.let_cupy_start()
     import cupy
 
     with cupy.cuda.Device(model.device):

@@ -118,8 +118,7 @@ def clear(json_target: str | None, quiet: bool, verbose: bool) -> int:
     """Remove every compiled kernel; exit code 1 when some could not be removed."""
     report = Report(json_target, quiet=quiet, verbose=verbose)
     store = _store()
-    count = store.clear()
-    left = len(store.usage())
+    count, left = store.clear()
     report.line(f"removed {count - left} kernels from {store.root or 'memory'}")
     if left:
         report.line(f"{bad('bad')}  {left} kernels could not be removed: is {store.root} yours?")

@@ -23,7 +23,7 @@ from .output import Report, bad, good, human_bytes, report_options, warn
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
 _LIBRARIES = ("numpy", "jinja2", "click", "msgspec", "ml_dtypes", "rich", "platformdirs",
-              "filelock")
+              "filelock", "safetensors")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
 
+from .. import paths
 from ..errors import Invalid
 
 L2_MULTIPLE = 3
@@ -191,6 +192,7 @@ class GpuTimer:
     """Times on the current CuPy device with events on a stream of its own."""
 
     def __init__(self) -> None:
+        paths.let_cupy_start()
         import cupy
 
         self._cupy = cupy

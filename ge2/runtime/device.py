@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from .. import config
+from .. import config, paths
 from ..compiler.ir.size import as_example
 from ..errors import EnvironmentUnusable, Invalid
 from ..evidence.device import DeviceProfile, arch_of, capabilities, profile_for
@@ -150,6 +150,7 @@ def _distinct(sources: Iterable[Any]) -> list[Any]:
 @cache
 def cuda_device(index: int) -> CudaDevice:
     """Return the (one) object of a GPU."""
+    paths.let_cupy_start()
     return CudaDevice(index)
 
 

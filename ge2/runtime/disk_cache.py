@@ -13,7 +13,6 @@ import json
 import os
 import re
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -282,12 +281,12 @@ class DiskCache:
                 _remove(folder)
         return result
 
-    def clear(self) -> int:
-        """Remove every entry; return how many there were."""
+    def clear(self) -> tuple[int, int]:
+        """Remove every entry; return how many there were, and how many could not be removed."""
         folders = sorted(self.root.glob("??/*")) if self.root else []
         for folder in folders:
             _remove(folder)
-        return len(folders)
+        return len(folders), sum(1 for folder in folders if folder.exists())
 
     def warn_once(self, message: str) -> None:
         """Log a warning unless this cache has logged one already."""
@@ -364,6 +363,8 @@ def default_cache() -> DiskCache:
 @cache
 def _open(folder: Path | None, limit: int, always_miss: bool) -> DiskCache:
     reason = paths.unusable_cache(folder) if folder else ""
+    if folder and not reason:
+        reason = paths.unusable_cache(folder / f"kernels-v{SCHEMA}")
     if not folder or reason:
         made = DiskCache(None, limit, always_miss)
     else:
@@ -371,16 +372,6 @@ def _open(folder: Path | None, limit: int, always_miss: bool) -> DiskCache:
     if reason:
         made.warn_once(f"{reason}; compiled kernels are kept in memory")
     return made
-
-
-@cache
-def private_folder() -> Path:
-    """Return a folder of this process for binaries that are not on disk; removed at exit."""
-    import atexit
-
-    folder = Path(tempfile.mkdtemp(prefix="ge2-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
 
 
 def meta_of(key: str, template: str, entry: str, arch: str, options: Sequence[str],

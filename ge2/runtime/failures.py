@@ -13,7 +13,7 @@ from typing import Any
 from .. import log, paths
 from ..compiler.kernels.source import Headers
 from ..errors import CompileFailed
-from . import disk_cache, nvrtc
+from . import nvrtc
 from .compile_worker import Request
 
 KEPT = 100
@@ -46,7 +46,7 @@ def write(name: str, files: dict[str, str]) -> Path | None:
     """
     for place in (paths.cache_dir() / "failed", None):
         try:
-            folder = (place or disk_cache.private_folder()) / name
+            folder = (place or paths.private_folder()) / name
             for file, text in files.items():
                 (folder / file).parent.mkdir(parents=True, exist_ok=True)
                 paths.write_atomic(folder / file, text.encode())

@@ -258,7 +258,7 @@ def _finish(source: KernelSource, request: Request,
 
 def _keep(meta: Meta, code: bytes) -> Path:
     """Store a kernel that the cache did not take in a folder of this process."""
-    path = disk_cache.private_folder() / f"{meta.key}.{'ptx' if meta.is_ptx else 'cubin'}"
+    path = paths.private_folder() / f"{meta.key}.{'ptx' if meta.is_ptx else 'cubin'}"
     paths.write_atomic(path, code)
     return path
 
@@ -347,6 +347,7 @@ def load_file(path: Path, entry: str, device_index: int) -> int:
         OSError: it cannot be read.
     """
     check_api(path.read_bytes(), str(path))
+    paths.let_cupy_start()
     import cupy
 
     with cupy.cuda.Device(device_index):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from .. import paths
 from ..errors import EnvironmentUnusable, Unsupported
 from . import elf
 
@@ -96,6 +97,7 @@ def _library() -> Any:
     Raises:
         EnvironmentUnusable: cupy or the NVRTC library is not installed.
     """
+    paths.let_cupy_start()
     try:
         from cupy_backends.cuda.libs import nvrtc
     except ImportError as error:

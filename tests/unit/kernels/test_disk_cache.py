@@ -60,6 +60,23 @@ def test_both_versions_are_in_the_key(name: str, monkeypatch: pytest.MonkeyPatch
     assert make_key("text", "sm_90a", ("-std=c++17",), (13, 0)) != KEY
 
 
+def test_cupy_starts_where_its_cache_folder_cannot_be_made(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy makes it when imported, and is not imported where that fails."""
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("CUPY_CACHE_DIR", "chosen")
+    paths.let_cupy_start.__wrapped__()
+    assert os.environ["CUPY_CACHE_DIR"] == "chosen"
+    monkeypatch.delenv("CUPY_CACHE_DIR")
+    paths.let_cupy_start.__wrapped__()
+    assert os.environ["CUPY_CACHE_DIR"] == str(paths.private_folder() / "cupy")
+    monkeypatch.delenv("CUPY_CACHE_DIR")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    paths.let_cupy_start.__wrapped__()
+    assert "CUPY_CACHE_DIR" not in os.environ
+
+
 def test_an_entry_comes_back_whole(cache: DiskCache) -> None:
     assert cache.get(KEY) is None
     stored = put(cache)
@@ -140,6 +157,15 @@ def test_a_world_writable_folder_is_refused_with_the_reason(
     (tmp_path / "open").chmod(0o777)
     assert disk_cache.default_cache().root is None
     assert "writable by every user" in caplog.text and "chmod o-w" in caplog.text
+
+
+def test_a_world_writable_folder_of_entries_is_refused_too(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setenv("GE2_CACHE_DIR", str(tmp_path))
+    (tmp_path / f"kernels-v{disk_cache.SCHEMA}").mkdir()
+    (tmp_path / f"kernels-v{disk_cache.SCHEMA}").chmod(0o777)
+    assert disk_cache.default_cache().root is None
+    assert "writable by every user" in caplog.text
 
 
 def test_a_group_shared_folder_is_used_as_it_is(
@@ -272,7 +298,7 @@ def test_clear_and_drop(cache: DiskCache) -> None:
     put(cache, "ff" + KEY[2:])
     cache.drop(KEY)
     assert cache.get(KEY) is None and len(cache.usage()) == 1
-    assert cache.clear() == 1 and cache.usage() == []
+    assert cache.clear() == (1, 0) and cache.usage() == []
     cache.drop(KEY)
 
 
