@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from ..compiler.ir.text import format_graph
 from ..compiler.kernels import selector
 from ..compiler.kernels.selector import Basis, CandidateReport, Chooser
 from ..compiler.memory_budget import BudgetedPlan, plan_within
+from ..compiler.passes.decompose import DecomposePass
 from ..compiler.passes.pass_manager import run_passes
 from ..compiler.passes.pipeline import PASSES
 from ..compiler.plan import Plan, make_plan
@@ -163,7 +164,7 @@ def explain(model: Model, *, arch: str | None, symbols: dict[str, int]) -> Expla
     if plan is not None and model.memory_budget is not None:
         budgeted = plan_within(plan.graph, device, model.memory_budget, choose=model.chooser)
         plan = budgeted.plan
-    before, _ = _plan(model.graph, values, device, selector.select)
+    before, _ = _plan(model.graph, values, device, selector.select, finish=_decomposed)
     return Explanation(model.graph.name, device, values, tuple(steps), plan, problem,
                        None if before is None else len(before.records), model.chooser.mode,
                        model.chooser.digest, budgeted)
@@ -209,10 +210,15 @@ def _basis_lines(basis: Basis | None) -> list[str]:
     return [f"      {basis.kind}: {basis.note}"]
 
 
-def _plan(graph: Graph, values: Mapping[str, int], device: DeviceProfile, choose: Chooser
-          ) -> tuple[Plan | None, str]:
+def _decomposed(graph: Graph) -> Graph:
+    """Return a graph that no pass but the necessary one has seen."""
+    return DecomposePass()(graph).graph
+
+
+def _plan(graph: Graph, values: Mapping[str, int], device: DeviceProfile, choose: Chooser,
+          finish: Callable[[Graph], Graph] = finish_graph) -> tuple[Plan | None, str]:
     try:
-        return make_plan(finish_graph(concretize(graph, values)), device, choose=choose), ""
+        return make_plan(finish(concretize(graph, values)), device, choose=choose), ""
     except Ge2Error as error:
         return None, "; ".join([str(error), *getattr(error, "__notes__", ())])
 

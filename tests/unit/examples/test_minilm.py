@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import ml_dtypes  # noqa: F401 - registers bfloat16 with NumPy
@@ -60,6 +61,21 @@ def small(tmp_path_factory) -> Path:
                     f"{name}.bias": rng.standard_normal(hidden) * 0.1}
     save_file({k: v.astype(np.float32) for k, v in weights.items()}, folder / "model.safetensors")
     return folder
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize("sizes", [{"batch": 1, "length": 16}, {"batch": 64, "length": 64}],
+                         ids=str)
+def test_launches(small, dtype, sizes):
+    """A layer is five launches where attention is one; the norm of the last goes into no product.
+    """
+    found = Encoder(small, dtype).build().model(backend="cpu").explain(arch="sm_90a", symbols=sizes)
+    assert found.plan is not None and found.launches_before is not None
+    ops = Counter(step.node.op for step in found.plan.steps for _ in step.records
+                  if not step.node.name.startswith(("attention", "copy attention")))
+    layers = 2
+    assert ops["NORM_GEMM"] == ops["GEMM_BIAS_ACT"] == 2 * layers
+    assert len(found.plan.records) < found.launches_before
 
 
 def forward(folder: Path, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
