@@ -172,7 +172,9 @@ def new(name: str, op_type: str, folder: str, json_target: str | None, quiet: bo
         raise click.BadParameter(f"there is a kernel {name!r}", param_hint="NAME")
     texts = {k.name: source.template_path(k.template).read_text("utf-8")
              for k in single if k.op_type == op_type.upper()}
-    model = min(texts, key=lambda key: len(texts[key]))
+    # One that runs everywhere, where there is one: short templates may bind to long headers.
+    anywhere = {k.name for k in single if k.runs_on("sm_75")}
+    model = min(texts, key=lambda key: (key not in anywhere, len(texts[key])))
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     template, test = target / f"{name}.cu.j2", target / f"test_{name}.py"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -45,6 +49,12 @@ def test_new_writes_a_test_of_it(folder: Path) -> None:
     assert run(["kernels", "new", "mine2", "--op", "ELEMENTWISE", "--dir", str(folder)]) == 0
 
 
+def test_new_copies_a_kernel_that_runs_everywhere(folder: Path,
+                                                  capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["kernels", "new", "mine", "--op", "GEMM_BIAS_ACT", "--dir", str(folder)]) == 0
+    assert "a copy of gemm_bias_act_f32)" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("args", [
     ("mine", "--op", "ELEMENTWIS"), ("a-b", "--op", "ROW"),
     ("elementwise_vec", "--op", "ELEMENTWISE"),
@@ -52,3 +62,43 @@ def test_new_writes_a_test_of_it(folder: Path) -> None:
 def test_new_refuses(folder: Path, args: tuple[str, ...]) -> None:
     assert run(["kernels", "new", *args, "--dir", str(folder)]) == 2
     assert not list(folder.iterdir())
+
+
+def test_bench_tells_a_slower_kernel(monkeypatch: pytest.MonkeyPatch,
+                                     capsys: pytest.CaptureFixture[str]) -> None:
+    """The whole command with kernels on the emulator; only the clock is not a GPU's."""
+    from ge2.commands import kernel_bench
+    from ge2.evidence import measure
+    from ge2.runtime.device import EmulatedDevice
+
+    class Clock(NamedTuple):
+        median: float
+
+    def clock(candidates: dict[str, Any], seed: int, **options: Any) -> dict[str, Clock]:
+        for launch in candidates.values():
+            launch(0)
+        return {"first": Clock(10.0 + 0.01 * seed), "second": Clock(12.0 + 0.02 * seed)}
+
+    device = EmulatedDevice("sm_80")
+    monkeypatch.setattr(kernel_bench, "cuda_device", lambda index: device)
+    monkeypatch.setattr(measure, "measure", clock)
+    assert run(["kernels", "bench", "elementwise_vec", "elementwise_strided", "--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"] == "SLOW" and 1.19 < found["interval"][0] < found["interval"][1] < 1.21
+    assert run(["kernels", "bench", "elementwise_vec", "gather"]) == 5
+    assert "serves GATHER, not ELEMENTWISE" in capsys.readouterr().err
+
+
+def test_the_profile_script_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                 capsys: pytest.CaptureFixture[str]) -> None:
+    from ge2.commands import kernel_bench
+    from ge2.runtime.device import EmulatedDevice
+
+    script = tmp_path / "script.py"
+    assert run(["kernels", "profile", "gather", "--output", str(script)]) == 0
+    assert f"--kernel-name gather --export gather python {script}" in capsys.readouterr().out
+    device = EmulatedDevice("sm_80")
+    monkeypatch.setattr(kernel_bench, "cuda_device", lambda index: device)
+    monkeypatch.setenv("GE2_LINEINFO", "0")
+    runpy.run_path(str(script))
+    assert os.environ["GE2_LINEINFO"] == "1"
