@@ -172,9 +172,8 @@ def new(name: str, op_type: str, folder: str, json_target: str | None, quiet: bo
         raise click.BadParameter(f"there is a kernel {name!r}", param_hint="NAME")
     texts = {k.name: source.template_path(k.template).read_text("utf-8")
              for k in single if k.op_type == op_type.upper()}
-    # One that runs everywhere, where there is one: short templates may bind to long headers.
-    anywhere = {k.name for k in single if k.runs_on("sm_75")}
-    model = min(texts, key=lambda key: (key not in anywhere, len(texts[key])))
+    # The least able one is the plainest: short templates may bind to long headers.
+    model = min((k for k in single if k.name in texts), key=lambda k: (k.score, k.name)).name
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     template, test = target / f"{name}.cu.j2", target / f"test_{name}.py"

@@ -15,6 +15,7 @@ from ..contract import DTYPES
 from ..errors import LayoutMismatch, NoKernelError, StrideMismatch, Unsupported
 from ..evidence.device import DeviceProfile
 from ..launch.record import LaunchRecord
+from ..log import topic
 from ..problem import Problem, TensorSpec
 from . import opdefs
 from .arena import ALIGNMENT, Interval, Layout, plan_arena
@@ -355,6 +356,7 @@ class _Builder:
         except NoKernelError as error:
             error.add_note(f"while planning node {node.name!r} ({node.op})")
             raise
+        topic("select").info("node %s (%s): %s", node.name, node.op, choice.variant.id)
         # What runs before the first step is not known, and may well write a constant.
         constant = tuple(
             slot for slot, ref in enumerate(refs[:len(problem.inputs)])

@@ -157,6 +157,12 @@ def _compile_batch(mine: Sequence[KernelSource], arch: str,
     for i, result in zip(missing, _build([requests[i] for i in missing], cache, seconds),
                          strict=True):
         results[i] = result
+        if result.meta is not None:
+            use = result.meta.resources
+            log.topic("compile").info(
+                "%s for %s in %.0f ms: %d registers, %d bytes spilled", requests[i].name,
+                requests[i].arch, result.meta.compile_ms, use.registers,
+                use.spill_stores + use.spill_loads)
     return [_finish(source, request, result)
             for source, request, result in zip(mine, requests, results, strict=True)]
 

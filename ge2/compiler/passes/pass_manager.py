@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from ...errors import Ge2Error, PassError
+from ...log import topic
 from .. import opdefs
 from ..ir.nodes import Graph
 from ..ir.verify import verify
+
+_SHOWN = 8  # nodes of one pass that GE2_LOG=fuse names
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +104,22 @@ def run_passes(graph: Graph, passes: Sequence[Pass], check: bool = True) -> Opti
             _check(step, trace, graph, result)
         trace.append(PassTrace(step.name, result.modified, len(graph.nodes),
                                len(result.graph.nodes), seconds))
+        if result.modified:
+            _log_changes(step, graph, result.graph)
         graph = result.graph
     return Optimized(graph, tuple(trace))
+
+
+def _log_changes(step: Pass, before: Graph, after: Graph) -> None:
+    logger = topic("fuse")
+    if not logger.isEnabledFor(logging.INFO):
+        return
+    known = {id(node) for node in before.nodes}
+    made = [f"{n.name} ({n.op})" for n in after.nodes if id(n) not in known]
+    shown = ", ".join(made[:_SHOWN]) + (f" and {len(made) - _SHOWN} more" if len(made) > _SHOWN
+                                        else "")
+    logger.info("%s: %d -> %d nodes; made or changed: %s", step.name, len(before.nodes),
+                len(after.nodes), shown or "none")
 
 
 def _check(step: Pass, trace: Sequence[PassTrace], before: Graph, result: PassResult) -> None:

@@ -20,6 +20,18 @@ def test_a_named_topic_prints_to_stderr() -> None:
     assert done.stdout == "" and done.stderr == "ge2 select: chosen 1\nloud\n"
 
 
+@pytest.mark.parametrize("name,wanted", [
+    ("fuse", "ge2 fuse: fuse_gemm: 12 -> 7 nodes; made or changed: relu_5 (GEMM_BIAS_ACT)"),
+    ("select", "ge2 select: node softmax_11 (SOFTMAX): row/row_"),
+])
+def test_topics_tell_what_happens_to_a_model(name: str, wanted: str) -> None:
+    command = [sys.executable, "-m", "ge2", "explain", "examples/digits/model.json", "--arch",
+               "sm_80", "-q"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True,
+                          env={"GE2_LOG": name, "PYTHONPATH": ":".join(sys.path)})
+    assert wanted in done.stderr and "ge2 " not in done.stdout
+
+
 def test_an_unknown_topic_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GE2_LOG", "cahce")
     log.topic.cache_clear()
