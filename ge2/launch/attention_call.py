@@ -152,8 +152,13 @@ class AttentionCall:
             "LSE": self.lse is not None, "MAPS": tuple(maps),
             "MORE": tuple((kind, name) for kind, name, _ in more),
             **_args_context(tuple(name for name, _ in self.extras), tuple(maps), tuple(more)),
+            "PAIRS": tuple(name for name, x in operands if self._comes_in_pairs(x)),
             **_score_context(self.score, described, self.q.dtype),
         }
+
+    def _comes_in_pairs(self, x: Operand) -> bool:
+        """Whether an operand's values of an even key and the next lie together and aligned."""
+        return not self.starts and self.keys % 2 == 0 and x.vector(False, (2,)) == 2
 
     def source(self, variant: Variant, classes: Mapping[str, Any], maps: Sequence[str] = (),
                more: Sequence[Field] = ()) -> KernelSource:

@@ -41,6 +41,7 @@ class Case:
         problem: its specs are the operands'.
         operands: inputs (None where absent), then outputs.
         index_range: for integer index inputs, slot -> (low, high).
+        given: for integer inputs, slot -> all elements.
         terms: how many products or elements one output sums up; scales the tolerance.
         positive: whether float inputs are drawn from [0.5, 1.5], so that sums stay off zero.
     """
@@ -49,6 +50,7 @@ class Case:
     problem: Problem
     operands: tuple[Operand | None, ...]
     index_range: tuple[tuple[int, int, int], ...] = ()
+    given: tuple[tuple[int, tuple[int, ...]], ...] = ()
     terms: int = 1
     positive: bool = False
 
@@ -501,6 +503,10 @@ def cases_for(op_type: str) -> tuple[Case, ...]:
 
         names = ("softmax", "log_softmax", "layer_norm", "sum", "mean", "max")
         return tuple(row_cases({name: build_row_op(name) for name in names}))
+    if op_type == "ATTENTION":
+        from .attention import attention_cases
+
+        return tuple(attention_cases())
     makers: dict[str, Callable[[], Iterator[Case]]] = {
         "ELEMENTWISE": elementwise_cases,
         "GEMM_BIAS_ACT": lambda: (*(case for d in FLOATS for case in gemm_cases(d)),

@@ -224,14 +224,29 @@ def attention_decode(problem: Problem, variant: Variant, device: DeviceProfile) 
 
 
 def attention_simt(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
-    """Queries, keys, values and weights of a tile lie in shared memory."""
-    from ...launch.attention import simt_shared_bytes
+    """Sums lie in registers; queries, keys, values and weights of a tile in shared memory."""
+    from ...launch.attention import simt_refusal, simt_shared_bytes
     from ...launch.attention_call import attention_call
 
-    smem = simt_shared_bytes(variant, attention_call(problem))
-    if smem > device.smem_per_block:
-        return f"needs {smem} bytes of shared memory, a block has {device.smem_per_block}"
-    return ""
+    call = attention_call(problem)
+    return (simt_refusal(variant, call)
+            or _exceeds_shared(simt_shared_bytes(variant, call), device))
+
+
+def attention_mma(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Sums and scores lie in registers, queries and two tiles of keys in shared memory."""
+    from ...launch.attention import mma_refusal, mma_shared_bytes
+    from ...launch.attention_call import attention_call
+
+    call = attention_call(problem)
+    return (mma_refusal(variant, call)
+            or _exceeds_shared(mma_shared_bytes(variant, call), device))
+
+
+def _exceeds_shared(nbytes: int, device: DeviceProfile) -> str:
+    if nbytes <= device.smem_per_block:
+        return ""
+    return f"needs {nbytes} bytes of shared memory, a block has {device.smem_per_block}"
 
 
 def nbits_skinny(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
@@ -258,6 +273,7 @@ def attention_wgmma(problem: Problem, variant: Variant, device: DeviceProfile) -
 
 CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "attention_decode": attention_decode,
+    "attention_mma": attention_mma,
     "attention_simt": attention_simt,
     "attention_wgmma": attention_wgmma,
     "conv2d_size": refuse_conv,

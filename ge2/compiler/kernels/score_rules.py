@@ -10,6 +10,7 @@ from collections.abc import Callable
 from math import log2, prod
 from typing import TYPE_CHECKING
 
+from .attention_plans import attention_preference
 from .attention_wgmma_plans import wgmma_attention_preference
 from .conv_plans import conv_preference
 from .elementwise_plans import elementwise_preference
@@ -209,10 +210,10 @@ def scan_shape(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
 
 
 def attention_tiles(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
-    """Padded queries, masked keys and the measured speed of tiles and schedules."""
+    """Padded queries, masked keys, and the speed of tiles and schedules."""
     if variant.kernel.name == "attention_wgmma":
         return wgmma_attention_preference(facts.problem, variant)
-    return 0.0
+    return attention_preference(facts.problem, variant, device)
 
 
 OPERATOR_RULES: dict[str, VariantRule] = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...contract import DTYPES
 from ...problem import Problem
 from .facts import PRODUCTS
@@ -30,11 +32,29 @@ def flops_of(problem: Problem) -> int:
         a, b = problem.inputs[:2]
         assert a is not None and b is not None
         return 2 * a.size * b.shape[0]
+    if problem.op_type == "ATTENTION":
+        return _attention_flops(problem)
     if problem.op_type == "LAB_STAGE":
         taps = problem.inputs[1]
         assert taps is not None
         return 2 * output.size * taps.size
     return 0
+
+
+def _attention_flops(problem: Problem) -> int:
+    """Return those of both products over the keys that the band lets queries see."""
+    q, k, v = problem.inputs[:3]
+    assert q is not None and k is not None and v is not None
+    left, right, offset = (int(str(problem.attr_map[name])) for name in (
+        "left_window_size", "right_window_size", "query_offset"))
+    queries, keys = q.shape[2], k.shape[2]
+    pairs = queries * keys
+    if left >= 0 or right >= 0:
+        place = np.arange(queries) + offset
+        begin = np.maximum(place - left, 0) if left >= 0 else 0
+        end = np.minimum(place + right + 1, keys) if right >= 0 else keys
+        pairs = int(np.maximum(end - begin, 0).sum())
+    return 2 * q.shape[0] * q.shape[1] * pairs * (q.shape[3] + v.shape[3])
 
 
 def bytes_of(problem: Problem) -> int:

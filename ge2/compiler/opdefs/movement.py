@@ -11,6 +11,7 @@ from ...contract import REQUIRED, AttrSpec
 from ...errors import GraphError, ShapeMismatch
 from ..ir.dim import Dim, Extent
 from ..ir.nodes import TensorType
+from ..ir.size import Size
 from .opdef import Array, Arrays, Attrs, OpDef, Types
 from .shapes import axes_of, axis_of, broadcast, reshaped, tensor
 
@@ -143,6 +144,9 @@ def slice_range(start: Extent, end: Extent, step: int, size: Extent) -> tuple[Ex
     """
     if step == 0:
         raise GraphError("SLICE step must not be 0")
+    if any(isinstance(value, Size) for value in (start, end, size)) and step > 0:
+        begin, stop = (_clamped(value, size) for value in (start, end))
+        return begin, (stop - begin + (step - 1)) // step if stop > begin else 0
     if isinstance(size, int) and isinstance(end, int) and isinstance(start, int):
         first, last, _ = slice(start, end, step).indices(size)
         return first, max(0, -((first - last) // step))
@@ -151,6 +155,14 @@ def slice_range(start: Extent, end: Extent, step: int, size: Extent) -> tuple[Ex
     if step > 0:
         return begin, (stop - begin + (step - 1)) // step
     return begin, (begin - stop + (-step - 1)) // -step
+
+
+def _clamped(value: Any, size: Any) -> Any:
+    """Return a slice bound as an index; comparisons of sizes are conditions of their class."""
+    value = value if value >= 0 else size + value
+    if value < 0:
+        return 0
+    return value if value <= size else size
 
 
 def _bound(value: Extent, size: Extent, most: Extent, least: Extent) -> Extent:

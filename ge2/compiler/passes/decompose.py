@@ -4,27 +4,46 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..ir.nodes import Graph
+from ..ir.nodes import Graph, Node
+from ..opdefs import full_attrs
+from ..opdefs.attention_shapes import heads_of
 from ..opdefs.decompose import decompose
 from .pass_manager import PassResult
 
 # Operators that can be decomposed but have a kernel that does all of it in one launch.
 NATIVE = frozenset({
-    "NORM_GEMM", "CUMSUM", "CUMPROD", "PAD", "REDUCE_L1", "REDUCE_L2", "REDUCE_SUMSQUARE",
-    "REDUCE_LOGSUM", "REDUCE_LOGSUMEXP",
+    "ATTENTION", "NORM_GEMM", "CUMSUM", "CUMPROD", "PAD", "REDUCE_L1", "REDUCE_L2",
+    "REDUCE_SUMSQUARE", "REDUCE_LOGSUM", "REDUCE_LOGSUMEXP",
 })
+
+
+MOST_HEAD = 256  # elements of a head whose sums a kernel of attention keeps in registers
 
 
 @dataclass(frozen=True, slots=True)
 class DecomposePass:
-    """Expands every operator that has a decomposition and is not in native."""
+    """Expands every operator that has a decomposition and is not in native.
+
+    Attributes:
+        name: of the pass.
+        native: operators that stay.
+        most_head: attention with longer heads does not stay.
+    """
 
     name: str = "decompose"
     native: frozenset[str] = NATIVE
+    most_head: int = MOST_HEAD
 
     def __call__(self, graph: Graph) -> PassResult:
         """Return the rewritten graph."""
-        result = decompose(graph, lambda node: node.op in self.native)
+        result = decompose(graph, lambda node: node.op in self.native and not (
+            node.op == "ATTENTION" and self._is_wide(graph, node)))
         same = len(result.nodes) == len(graph.nodes) and all(
             new is old for new, old in zip(result.nodes, graph.nodes, strict=True))
         return PassResult(graph, False) if same else PassResult(result, True)
+
+    def _is_wide(self, graph: Graph, node: Node) -> bool:
+        q, k, v = (graph.types[value] for value in node.inputs[:3])
+        heads = heads_of(q, k, v, full_attrs(node.op, node.attrs))
+        return any(isinstance(size, int) and size > self.most_head
+                   for size in (heads.size, heads.value_size))

@@ -18,6 +18,7 @@ from ..ir.nodes import Graph, Node
 from ..opdefs.movement import permutation
 from ..opdefs.shapes import broadcasts_to
 from .chains import read_only_by
+from .decompose import MOST_HEAD
 from .editor import Editor, has_any, is_float
 from .fuse_gemm import scaled_by
 from .pass_manager import PassResult
@@ -164,6 +165,8 @@ def _operands(editor: Editor, found: _Attention, node: Node) -> bool:
 def _fits(editor: Editor, found: _Attention) -> bool:
     q, keys, v = (editor.type(x) for x in (found.q, found.keys, found.v))
     if not q.rank == keys.rank == v.rank == 4 or not q.shape[:2] == keys.shape[:2] == v.shape[:2]:
+        return False
+    if any(isinstance(t.shape[3], int) and t.shape[3] > MOST_HEAD for t in (q, v)):
         return False
     if not found.mask:
         return True

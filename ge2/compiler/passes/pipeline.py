@@ -7,7 +7,7 @@ from ..ir.nodes import Graph
 from .canonicalize import CanonicalizePass
 from .cse import CommonSubexpressionPass
 from .dead_code import DeadCodePass
-from .decompose import NATIVE, DecomposePass
+from .decompose import DecomposePass
 from .fold_affine import FoldAffinePass
 from .fold_constants import FoldConstantsPass
 from .fold_heads import FoldHeadsPass
@@ -38,8 +38,7 @@ PASSES: tuple[Pass, ...] = (
     LiftActivationsPass(),
     LiftNormsPass(),
     LiftSoftmaxPass(),
-    # Worth it only where kernels compute attention without storing the scores.
-    *((LiftAttentionPass(),) if "ATTENTION" in NATIVE else ()),
+    LiftAttentionPass(),
     FoldHeadsPass(),
     DeadCodePass(),  # heads that nothing splits any more would keep their product from folding
     FoldReshapesPass(),
@@ -62,7 +61,7 @@ PASSES: tuple[Pass, ...] = (
 # its einsum calls no BLAS where there are batch axes.
 _CPU_COMPOSED = frozenset({"EINSUM"})
 CPU_PASSES: tuple[Pass, ...] = tuple(
-    DecomposePass(native=frozenset(opdefs.OPS) - _CPU_COMPOSED)
+    DecomposePass(native=frozenset(opdefs.OPS) - _CPU_COMPOSED, most_head=2**31)
     if isinstance(p, DecomposePass) else p for p in PASSES)
 
 

@@ -10,9 +10,6 @@ import pytest
 
 from ge2.compiler import opdefs
 from ge2.compiler.concrete import concretize
-from ge2.compiler.passes.decompose import NATIVE, DecomposePass
-from ge2.compiler.passes.lift_attention import LiftAttentionPass
-from ge2.compiler.passes.lift_softmax import LiftSoftmaxPass
 from ge2.compiler.passes.pass_manager import run_passes
 from ge2.compiler.passes.pipeline import PASSES
 from ge2.compiler.plan import make_plan
@@ -21,14 +18,6 @@ from ge2.model.onnx_import.importer import import_model
 from ge2.runtime.cpu import run_graph
 
 from ...cases.encoders import STYLES, encoder, feeds
-
-
-def passes():
-    """Return the pipeline of a device that has kernels of attention."""
-    steps = [DecomposePass(native=NATIVE | {"ATTENTION"}) if isinstance(p, DecomposePass) else p
-             for p in PASSES if not isinstance(p, LiftAttentionPass)]
-    at = next(i for i, p in enumerate(steps) if isinstance(p, LiftSoftmaxPass))
-    return (*steps[:at + 1], LiftAttentionPass(), *steps[at + 1:])
 
 
 def launched(graph):
@@ -40,7 +29,7 @@ def launched(graph):
 def graphs(request):
     """Return an encoder of two layers and one of three: before and after the passes."""
     graphs = [import_model(encoder(n, **STYLES[request.param])).graph for n in (2, 3)]
-    return [(graph, run_passes(graph, passes()).graph) for graph in graphs]
+    return [(graph, run_passes(graph, PASSES).graph) for graph in graphs]
 
 
 def test_launches_per_layer(graphs):

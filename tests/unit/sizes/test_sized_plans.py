@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 from ge2.compiler.class_plans import ClassPlans
@@ -18,6 +19,7 @@ from ge2.compiler.sized_plan import SizedPlan, plan_at
 from ge2.evidence.device import DeviceProfile, profile_for
 from ge2.launch.patch import Args
 from ge2.launch.record import LaunchRecord
+from ge2.model import GraphBuilder
 from ge2.problem import Problem
 from tests.unit.runtime.fake_device import encode_map
 
@@ -149,3 +151,16 @@ def test_a_thousand_sizes_need_few_kernels(graph: Graph, arch: str) -> None:
 def test_sizes_without_a_class_are_refused(graph: Graph) -> None:
     assert classify({"batch": 0, "seq": 4}) is None
     assert ClassPlans(graph, profile_for("sm_90a")).find({"batch": 0, "seq": 4}, {}) is None
+
+
+def test_rows_of_a_table_up_to_a_named_dimension_have_a_class_plan() -> None:
+    """A slice's end below the table's length is a condition of the class."""
+    g = GraphBuilder("positions")
+    x = g.input("x", "f16", ["batch", "seq", 8])
+    table = g.weight("table", np.ones((512, 8), np.float16))
+    g.output("y", g.add(x, g.slice(table, starts=(0,), ends=(x.shape[1],), axes=(0,))))
+    plans = ClassPlans(g.model(backend="cpu").optimized.graph, profile_for("sm_90a"))
+    for length in (24, 488, 512):
+        sized = plans.find({"batch": 3, "seq": length}, {})
+        assert sized is not None
+        assert plan_at(sized, {"batch": 3, "seq": length}).steps[0].problem.inputs[1] is not None

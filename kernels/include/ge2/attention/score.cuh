@@ -18,8 +18,8 @@ inline GemmOperand scores_of(GemmOperand operand, const Place& place) {
 // Four values of mma and wgmma accumulators: rows row and row + 8, columns column and column + 1.
 template <typename Score>
 inline void modify_fragment(float (&s)[4], const Score& score, int row, int column) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) s[e] = score(s[e], row + e / 2 * 8, column + e % 2);
+    score.pair(s[0], s[1], row, column);
+    score.pair(s[2], s[3], row + 8, column);
 }
 
 // Leaves -inf where the key is not in its row's range; rows[0] is of row, rows[1] of row + 8.
