@@ -89,25 +89,30 @@ def _figures(row: Mapping[str, Any], count: str, name: str) -> tuple[str, str]:
               help="A GPU's name or part of it, or an architecture such as sm_80.")
 @click.option("--evidence", "files", multiple=True, type=click.Path(path_type=Path, exists=True),
               help="Evidence files to show instead of this user's and the shipped ones.")
+@click.option("--png", type=click.Path(path_type=Path, file_okay=False),
+              help="Write the figures into this folder, too; needs pip install 'ge2[plot]'.")
 @report_options
-def report_(output: Path, device_name: str, files: tuple[Path, ...], json_target: str | None,
-            quiet: bool, verbose: bool) -> None:
+def report_(output: Path, device_name: str, files: tuple[Path, ...], png: Path | None,
+            json_target: str | None, quiet: bool, verbose: bool) -> None:
     """Write one HTML page: what each realization costs, where the winner changes, and why."""
     from ..errors import Invalid
     from ..evidence import profiles
     from ..evidence.keys import device_key
-    from ..lab.report import page
+    from ..lab.report import figures, page
+    from ..lab.report_png import write_figures
     from .lab import find_device
 
     report = Report(json_target, quiet=quiet, verbose=verbose)
     device = profiles.measured(find_device(device_name))
-    text = page(device, load(files), profiles.load(device_key(device)))
+    records, profile = load(files), profiles.load(device_key(device))
+    text = page(device, records, profile)
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
         raise Invalid(f"{output} cannot be written", found=error.strerror) from error
-    report.data = {"file": str(output), "bytes": len(text)}
-    report.message(f"wrote {output}")
+    drawn = write_figures(figures(device, records, profile), png) if png else []
+    report.data = {"file": str(output), "bytes": len(text), "png": list(map(str, drawn))}
+    report.message(f"wrote {output}" + (f" and {len(drawn)} figures in {png}" if png else ""))
     report.finish()
 
 

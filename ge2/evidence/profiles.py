@@ -89,7 +89,11 @@ def _all(where: Path) -> list[dict[str, Any]]:
 
 def measured(device: DeviceProfile) -> DeviceProfile:
     """Return a device's profile with measured rates in place of a data sheet's, where known."""
-    document = load(device_key(device))
+    return with_rates(device, load(device_key(device)))
+
+
+def with_rates(device: DeviceProfile, document: dict[str, Any] | None) -> DeviceProfile:
+    """Return a device's profile with the rates of a probe's document, where there is one."""
     if document is None:
         return device
     figures = document["summary"]

@@ -59,7 +59,7 @@ def run(device: Device, store: Store, families: Iterable[str], *, seconds: float
     found = {f: realizations(f, device.profile.arch) for f in families}
     swept = {f: list(problems(f) if problems else sweep.SWEEP[f]()) for f in found}
     for family, problem in _in_turn(swept):
-        own = _candidates(family, problem, swept[family], found[family])
+        own = candidates(family, problem, swept[family], found[family])
         todo = [one for one in own if not _known(store, describer, problem, one)]
         progress.resumed += len(own) - len(todo)
         if not todo:
@@ -80,7 +80,7 @@ def _in_turn(problems: Mapping[str, Sequence[Problem]]) -> Iterator[tuple[str, P
         yield family, problems[family][index]
 
 
-def _candidates(family: str, problem: Problem, swept: list[Problem],
+def candidates(family: str, problem: Problem, swept: list[Problem],
                 found: Sequence[Realization]) -> list[Way]:
     """Return what solves a problem: realizations, and some of them under conditions, too."""
     own: list[Way] = [one.variant for one in found if one.serves(problem)]
@@ -132,4 +132,4 @@ def newest(records: Iterable[Record], device: str | None = None) -> dict[tuple[s
     return best
 
 
-__all__ = ["Progress", "newest", "run"]
+__all__ = ["Progress", "candidates", "newest", "run"]

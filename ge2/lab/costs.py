@@ -54,7 +54,8 @@ def _plan_axes(problem: Problem, variant: PlanVariant, device: DeviceProfile) ->
     if variant.how.composed is not None:
         composed = plans.composed_problem(problem, variant.how)
         return replace(_kernel_axes(composed, registry.variant(plans.COMPOSED), device),
-                       kernel=f"{variant.id} {sweep.condition(problem)}")
+                       kernel=f"{variant.id} {sweep.condition(problem)}",
+                       size=sweep.extent(problem))
     steps = plans.plan(problem, variant, device).steps
     records = [record for step in steps for record in step.records]
     blocks = sum(math.prod(record.grid) for record in records)
@@ -65,7 +66,7 @@ def _plan_axes(problem: Problem, variant: PlanVariant, device: DeviceProfile) ->
     assert x is not None
     narrow = x.dtype != "f32" and flops_of(problem) > 0
     return CostAxes(f"{variant.id} {sweep.condition(problem)}", blocks, 2, flops / blocks, narrow,
-                    nbytes / blocks, nbytes, EFFICIENCY, len(records))
+                    nbytes / blocks, nbytes, EFFICIENCY, len(records), sweep.extent(problem))
 
 
 def _kernel_axes(problem: Problem, variant: Variant, device: DeviceProfile) -> CostAxes:
@@ -80,7 +81,7 @@ def _kernel_axes(problem: Problem, variant: Variant, device: DeviceProfile) -> C
     flops = x.size * _operations(problem, variant)
     kernel = f"{variant.id} {sweep.condition(problem)}".strip()
     return CostAxes(kernel, blocks, resident, flops / blocks, False, nbytes / blocks, nbytes,
-                    EFFICIENCY, len(records))
+                    EFFICIENCY, len(records), sweep.extent(problem))
 
 
 def _choice(variant: Variant) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import Ge2Error
-from ..evidence.costmodel import CostModel, fit, raw_time
+from ..evidence.costmodel import CostAxes, CostModel, fit_by_size
 from ..evidence.device import DeviceProfile
 from ..evidence.keys import device_key, problem_key
 from ..evidence.record import Record
@@ -69,7 +69,7 @@ def _family(device: DeviceProfile, known: Mapping[tuple[str, str], Record], fami
     for fold in range(FOLDS):
         inside = [p for p, part in parts if part != fold]
         outside = [p for p, part in parts if part == fold]
-        model = CostModel(device, fit(_pairs(device, known, inside, found)))
+        model = CostModel(device, fit_by_size(_pairs(device, known, inside, found), device))
         for problem in outside:
             _judge(score, model, known, problem, found)
     return score
@@ -88,14 +88,13 @@ def _parts(problems: Sequence[Problem]) -> list[tuple[Problem, int]]:
 
 def _pairs(device: DeviceProfile, known: Mapping[tuple[str, str], Record],
            problems: Sequence[Problem], found: Sequence[Realization]
-           ) -> list[tuple[str, float, float]]:
+           ) -> list[tuple[CostAxes, float]]:
     pairs = []
     for problem in problems:
         for one in found:
             record = known.get((problem_key(problem), one.variant.id))
             if record is not None:
-                axes = costs.axes(problem, one, device)
-                pairs.append((axes.kernel, raw_time(axes, device), record.time_us))
+                pairs.append((costs.axes(problem, one, device), record.time_us))
     return pairs
 
 

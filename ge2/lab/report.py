@@ -17,9 +17,10 @@ from . import costs, primitives, sweep
 from .bench import newest
 from .evaluate import evaluate
 from .realizations import Realization, realizations
-from .report_device import device_section
+from .report_conditions import conditions_section
+from .report_device import device_figures, device_section
 from .report_style import STYLE
-from .svg import Axis, Series, chart
+from .svg import Axis, Figure, Series, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,33 @@ class Measured:
         return min(self.records, key=lambda pair: pair[1].time_us)
 
 
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a report is made of.
+
+    Attributes:
+        device: with its measured rates. records: of the lab.
+        known: the newest of this device, by problem key and variant id.
+        profile: the document of `ge2 probe`, None where there is none.
+    """
+
+    device: DeviceProfile
+    records: tuple[Record, ...]
+    known: Mapping[tuple[str, str], Record]
+    profile: Mapping[str, Any] | None
+
+    def families(self) -> dict[str, list[Measured]]:
+        """Return the problems of each family that were measured."""
+        return {name: _family_data(name, self.known, self.device) for name in primitives.FAMILIES}
+
+
+def evidence_of(device: DeviceProfile, records: Iterable[Record],
+                profile: Mapping[str, Any] | None) -> Evidence:
+    """Return what a report of a device is made of; records of others are left out."""
+    every = tuple(records)
+    return Evidence(device, every, newest(every, device_key(device)), profile)
+
+
 def page(device: DeviceProfile, records: Iterable[Record],
          profile: Mapping[str, Any] | None) -> str:
     """Return the HTML.
@@ -44,14 +72,12 @@ def page(device: DeviceProfile, records: Iterable[Record],
         records: evidence; those of other devices are left out.
         profile: the document of `ge2 probe`, None where there is none.
     """
-    every = list(records)
-    known = newest(every, device_key(device))
-    families = {name: _family_data(name, known, device) for name in primitives.FAMILIES}
-    parts = [_head(device, known, profile)]
-    for name, measured in families.items():
-        parts.append(_family(name, measured, device))
+    given = evidence_of(device, records, profile)
+    families = given.families()
+    parts = [_head(device, given.known, profile)]
+    parts += [_family(name, measured, given) for name, measured in families.items()]
     if any(families.values()):
-        parts += [_roofline(families, device), _model(device, every)]
+        parts += [_roofline(families, device), _model(device, given.records)]
     if profile is not None:
         parts.append(device_section(profile))
     body = "\n".join(filter(None, parts))
@@ -61,20 +87,16 @@ def page(device: DeviceProfile, records: Iterable[Record],
             f"<body><main>{body}</main></body></html>\n")
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return an HTML table that scrolls sideways on small screens."""
-    head = "".join(f"<th>{escape(h)}</th>" for h in header)
-    lines = "".join("<tr>" + "".join(f"<td>{escape(str(c))}</td>" for c in row) + "</tr>"
-                    for row in rows)
-    return (f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody>'
-            "</table></div>")
-
-
-def figure(caption: str, drawing: str) -> str:
-    """Return a captioned chart; "" for an empty one."""
-    if not drawing:
-        return ""
-    return f"<figure><figcaption>{escape(caption)}</figcaption>{drawing}</figure>"
+def figures(device: DeviceProfile, records: Iterable[Record],
+            profile: Mapping[str, Any] | None) -> list[Figure]:
+    """Return the figures of the page, in its order; arguments as for page()."""
+    given = evidence_of(device, records, profile)
+    families = {name: found for name, found in given.families().items() if found}
+    made = [figure for found in families.values() for figure in _family_figures(found)]
+    made += [_memory_figure(group, device)
+             for group in _by_condition(families.get("rematerialization", []))]
+    made += [_roofline_figure(families, device)] if families else []
+    return made + (device_figures(profile) if profile is not None else [])
 
 
 def _family_data(name: str, known: Mapping[tuple[str, str], Record], device: DeviceProfile
@@ -110,8 +132,8 @@ def _head(device: DeviceProfile, known: Mapping[tuple[str, str], Record],
             f"<nav>{links}</nav>")
 
 
-def _family(name: str, measured: Sequence[Measured], device: DeviceProfile) -> str:
-    family = primitives.FAMILIES[name]
+def _family(name: str, measured: Sequence[Measured], given: Evidence) -> str:
+    family, device = primitives.FAMILIES[name], given.device
     title = f'<h2 id="{name}">{name.capitalize()}</h2>'
     about = "".join(f"<dt>{escape(p.name.replace('_', ' '))}</dt><dd>{escape(p.definition)}</dd>"
                     for p in primitives.of_family(name))
@@ -119,31 +141,42 @@ def _family(name: str, measured: Sequence[Measured], device: DeviceProfile) -> s
              f"<dt>contract</dt><dd>{escape(family.signature)}</dd></dl></details>"]
     if not measured:
         return "".join(parts) + "<p>Not measured on this device.</p>"
-    charts = []
-    for condition in dict.fromkeys(sweep.condition(m.problem) for m in measured):
-        group = [m for m in measured if sweep.condition(m.problem) == condition]
-        charts += _condition_charts(condition, group)
-    parts.append(f'<div class="charts">{"".join(charts)}</div>')
-    parts += ["<h3>Where the winner changes</h3>", _winners(measured, device)]
+    parts += [_charts(_family_figures(measured)), "<h3>Where the winner changes</h3>",
+              _winners(measured, device), conditions_section(name, given.known, device)]
     if name == "rematerialization":
         parts += ["<h3>Memory against time</h3>", _memory(measured, device)]
     parts += ["<h3>Errors and resources</h3>", _resources(measured)]
     return "".join(parts)
 
 
-def _condition_charts(condition: str, group: Sequence[Measured]) -> list[str]:
-    label = sweep.extent_name(group[0].problem)
-    ordered = sorted(group, key=lambda m: sweep.extent(m.problem))
+def _charts(figures: Iterable[Figure]) -> str:
+    return f'<div class="charts">{"".join(figure.html() for figure in figures)}</div>'
+
+
+def _by_condition(measured: Sequence[Measured]) -> list[list[Measured]]:
+    """Return problems in groups of which only the size differs, small ones first."""
+    groups: dict[str, list[Measured]] = {}
+    for m in sorted(measured, key=lambda m: sweep.extent(m.problem)):
+        groups.setdefault(sweep.condition(m.problem), []).append(m)
+    return list(groups.values())
+
+
+def _family_figures(measured: Sequence[Measured]) -> list[Figure]:
+    return [figure for group in _by_condition(measured) for figure in _size_figures(group)]
+
+
+def _size_figures(group: Sequence[Measured]) -> list[Figure]:
+    label, condition = (f(group[0].problem) for f in (sweep.extent_name, sweep.condition))
     times, shares = [], []
-    for one in {r.name: r for m in ordered for r, _ in m.records}.values():
-        points = [(float(sweep.extent(m.problem)), record) for m in ordered
-                  for other, record in m.records if other.name == one.name]
-        times.append(Series(one.name, tuple((x, r.time_us) for x, r in points)))
-        shares.append(Series(one.name, tuple((x, 100 * r.roofline) for x, r in points)))
+    for name in dict.fromkeys(r.name for m in group for r, _ in m.records):
+        points = [(float(sweep.extent(m.problem)), record) for m in group
+                  for other, record in m.records if other.name == name]
+        times.append(Series(name, tuple((x, r.time_us) for x, r in points)))
+        shares.append(Series(name, tuple((x, 100 * r.roofline) for x, r in points)))
     prefix = f"{condition}: " if condition else ""
-    return [figure(f"{prefix}time, us", chart(times, Axis(label, 2), Axis("us", 10))),
-            figure(f"{prefix}share of the roofline, %",
-                   chart(shares, Axis(label, 2), Axis("%", 0, 0.0)))]
+    return [Figure(f"{prefix}time, us", tuple(times), Axis(label, 2), Axis("us", 10)),
+            Figure(f"{prefix}share of the roofline, %", tuple(shares), Axis(label, 2),
+                   Axis("%", 0, 0.0))]
 
 
 def _winners(measured: Sequence[Measured], device: DeviceProfile) -> str:
@@ -186,19 +219,19 @@ def _why(m: Measured, best: Realization, record: Record,
 
 
 def _memory(measured: Sequence[Measured], device: DeviceProfile) -> str:
-    rows, series = [], {}
-    largest = max(measured, key=lambda m: bytes_of(m.problem))
-    for m in measured:
-        for one, record in m.records:
-            kept = costs.kept_bytes(m.problem, one, device)
-            rows.append((sweep.label(m.problem), one.name, f"{kept / 2**20:.2f}",
-                         f"{record.time_us:.1f}"))
-            if m is largest:
-                series[one.name] = (kept / 2**20, record.time_us)
-    drawing = chart([Series(name, (point,)) for name, point in series.items()],
-                    Axis("kept, MiB"), Axis("us", 0, 0.0))
-    return (f'<div class="charts">{figure(sweep.label(largest.problem), drawing)}</div>'
-            + table(("problem", "kept", "MiB kept", "us"), rows))
+    rows = [(sweep.label(m.problem), one.name,
+             f"{costs.kept_bytes(m.problem, one, device) / 2**20:.2f}", f"{record.time_us:.1f}")
+            for m in measured for one, record in m.records]
+    drawn = [_memory_figure(group, device) for group in _by_condition(measured)]
+    return _charts(drawn) + table(("problem", "kept", "MiB kept", "us"), rows)
+
+
+def _memory_figure(group: Sequence[Measured], device: DeviceProfile) -> Figure:
+    largest = max(group, key=lambda m: bytes_of(m.problem))
+    points = [Series(one.name, ((costs.kept_bytes(largest.problem, one, device) / 2**20,
+                                 record.time_us),)) for one, record in largest.records]
+    return Figure(sweep.label(largest.problem), tuple(points), Axis("kept, MiB", 0, 0.0),
+                  Axis("us", 0, 0.0))
 
 
 def _resources(measured: Sequence[Measured]) -> str:
@@ -219,6 +252,12 @@ def _resources(measured: Sequence[Measured]) -> str:
 
 
 def _roofline(families: Mapping[str, Sequence[Measured]], device: DeviceProfile) -> str:
+    return (f'<h2 id="roofline">Roofline</h2><p>Operations are estimates per element; the roof is '
+            f"{device.copy_gbps:.0f} GB/s and {device.fp32_tflops:.1f} TFLOP/s of f32; products of "
+            "narrower types may lie above.</p>" + _charts([_roofline_figure(families, device)]))
+
+
+def _roofline_figure(families: Mapping[str, Sequence[Measured]], device: DeviceProfile) -> Figure:
     series = []
     for name, measured in families.items():
         points = []
@@ -227,18 +266,15 @@ def _roofline(families: Mapping[str, Sequence[Measured]], device: DeviceProfile)
                 axes = costs.axes(m.problem, one, device)
                 flops = axes.flops * axes.blocks
                 points.append((flops / axes.nbytes, flops / record.time_us / 1e6))
-        series.append(Series(name, tuple(sorted(points))))
+        series.append(Series(name, tuple(sorted(points)), joined=False))
     spots = [p for s in series for p in s.points]
     low, high = min(p[0] for p in spots) / 2, max(p[0] for p in spots) * 2
     ridge = device.fp32_tflops * 1e3 / device.copy_gbps
     corners = sorted({low, min(max(ridge, low), high), high})
     roof = Series("roof", tuple((x, min(x * device.copy_gbps / 1e3, device.fp32_tflops))
                                 for x in corners))
-    dots = chart([*series, roof], Axis("operations per byte", 10), Axis("T operations/s", 10),
-                 lines=False)
-    return (f'<h2 id="roofline">Roofline</h2><p>Operations are estimates per element; the roof is '
-            f"{device.copy_gbps:.0f} GB/s and {device.fp32_tflops:.1f} TFLOP/s.</p>"
-            f'<div class="charts">{figure("all measurements", dots)}</div>')
+    return Figure("all measurements", (*series, roof), Axis("operations per byte", 10),
+                  Axis("T operations/s", 10))
 
 
 def _model(device: DeviceProfile, records: Sequence[Record]) -> str:

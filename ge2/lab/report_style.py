@@ -3,11 +3,12 @@
 STYLE = """
 :root { --paper: #fff; --ink: #1b1f24; --faint: #59636e; --rule: #d9dee3; --card: #f6f8fa;
   --c0: #0b62c4; --c1: #c2410c; --c2: #15803d; --c3: #a21caf; --c4: #7a6a00; --c5: #0e7490;
-  --c6: #be123c; --c7: #4d5966; }
+  --c6: #be123c; --c7: #4d5966; --c8: #4338ca; --c9: #92400e; --c10: #4d7c0f; --c11: #9d174d; }
 @media (prefers-color-scheme: dark) {
   :root { --paper: #0f1318; --ink: #e6eaee; --faint: #9aa5b1; --rule: #2b333c; --card: #171d24;
     --c0: #6cb2ff; --c1: #ff9a5c; --c2: #5fd38a; --c3: #e58bf2; --c4: #e6e05a; --c5: #5fd0e0;
-    --c6: #ff7d95; --c7: #aab4bf; } }
+    --c6: #ff7d95; --c7: #aab4bf; --c8: #a5a0ff; --c9: #d6a36b; --c10: #b5d66b;
+    --c11: #ffa3cf; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink);
   font: 16px/1.5 system-ui, sans-serif; }
@@ -39,4 +40,4 @@ th { color: var(--faint); font-weight: 600; }
 td:last-child { white-space: normal; min-width: 12rem; }
 """ + "\n".join(
     f".line.c{n} {{ stroke: var(--c{n}); }} .dot.c{n} {{ fill: var(--c{n}); }} "
-    f".key.c{n} {{ background: var(--c{n}); }}" for n in range(8)) + "\n"
+    f".key.c{n} {{ background: var(--c{n}); }}" for n in range(12)) + "\n"

@@ -1,23 +1,24 @@
-"""Charts as inline SVG: log axes, one line per series, colours from the page's style."""
+"""Charts as inline SVG (log axes, one line per series, colours from the page's style), tables."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 420, 260
-LEFT, RIGHT, TOP, BOTTOM = 52, 10, 10, 40
-COLOURS = 8
+LEFT, RIGHT, TOP, BOTTOM = 52, 16, 10, 40
+COLOURS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A line: its name and (x, y) points, x ascending."""
+    """A line, or points that nothing joins: its name and (x, y), x ascending."""
 
     name: str
     points: tuple[tuple[float, float], ...]
+    joined: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,42 @@ class Axis:
     high: float | None = None
 
 
-def chart(series: Sequence[Series], x: Axis, y: Axis, *, lines: bool = True) -> str:
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A captioned chart.
+
+    Attributes:
+        caption: above it. series, x, y: what it shows.
+    """
+
+    caption: str
+    series: tuple[Series, ...]
+    x: Axis
+    y: Axis
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no series has a point."""
+        return not any(one.points for one in self.series)
+
+    def html(self) -> str:
+        """Return it as HTML; "" where it is empty."""
+        if self.is_empty:
+            return ""
+        drawing = chart(self.series, self.x, self.y)
+        return f"<figure><figcaption>{escape(self.caption)}</figcaption>{drawing}</figure>"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return an HTML table that scrolls sideways on small screens."""
+    head = "".join(f"<th>{escape(h)}</th>" for h in header)
+    lines = "".join("<tr>" + "".join(f"<td>{escape(str(c))}</td>" for c in row) + "</tr>"
+                    for row in rows)
+    return (f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody>'
+            "</table></div>")
+
+
+def chart(series: Sequence[Series], x: Axis, y: Axis) -> str:
     """Return a chart with a legend; "" where no series has a point."""
     shown = [s for s in series if s.points]
     if not shown:
@@ -41,7 +77,7 @@ def chart(series: Sequence[Series], x: Axis, y: Axis, *, lines: bool = True) -> 
     for number, one in enumerate(shown):
         colour = f"c{number % COLOURS}"
         spots = [(place_x.at(px), place_y.at(py)) for px, py in one.points]
-        if lines and len(spots) > 1:
+        if one.joined and len(spots) > 1:
             path = " ".join(f"{a:.1f},{b:.1f}" for a, b in spots)
             body.append(f'<polyline class="line {colour}" points="{path}"/>')
         body += [f'<circle class="dot {colour}" cx="{a:.1f}" cy="{b:.1f}" r="3">'

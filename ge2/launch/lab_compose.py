@@ -104,9 +104,11 @@ class ComposeProductRule:
         context = {
             **memory, "product": True, "bm": BM, "bn": BN, "bk": BK, "lanes": LANES,
             "threads": threads, "consumers": THREADS, "prologue": _prologue(prologue)}
+        # Where no state joins the columns of a row, each tile of them may have a block.
+        splits = 1 if op.state else -(-b.shape[0] // BN)
         record = row_record(inner, variant, row_layout(inner).steps, context,
-                            product=b.shape[1], grid=(-(-a.shape[0] // BM), 1, 1),
-                            block=(threads, 1, 1), smem=_smem(memory))
+                            product=b.shape[1], grid=(-(-a.shape[0] // BM) * splits, 1, 1),
+                            block=(threads, 1, 1), smem=_smem(memory), splits=splits)
         return [replace(record, relocs=tuple(_behind_b(r) for r in record.relocs))]
 
     def examples(self, variant: Variant) -> list[Problem]:

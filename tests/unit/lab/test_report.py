@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ge2.cli import run
+from ge2.errors import Invalid
 from ge2.evidence.costmodel import raw_time
 from ge2.evidence.device import profile_for
 from ge2.evidence.exchange import write_file
 from ge2.evidence.keys import device_key, problem_key
 from ge2.evidence.record import Record
-from ge2.lab import costs, primitives, sweep
+from ge2.lab import conditions, costs, primitives, sweep
 from ge2.lab.evaluate import evaluate
 from ge2.lab.realizations import realizations
-from ge2.lab.report import page
+from ge2.lab.report import figures, page
+from ge2.lab.report_png import write_figures
 from ge2.lab.svg import Axis, Series, chart, number_text
 
 H200 = profile_for("sm_90a")
@@ -38,6 +42,17 @@ def test_times_that_follow_the_model_are_predicted_exactly() -> None:
         assert figures["problems"] == len(sweep.SWEEP[score.family]())
         assert figures["error_p90"] == pytest.approx(0.0, abs=1e-9)
         assert figures["loss_p90"] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_an_efficiency_that_follows_the_size_is_learned() -> None:
+    """Short rows cost more than the axes know, by as much as a straight line on log axes says."""
+    problems = {problem_key(p): p for f in ("streaming", "composition")
+                for p in sweep.SWEEP[f]()}
+    records = [msgspec.structs.replace(
+        r, time_us=r.time_us * 3.0 * sweep.extent(problems[r.problem]) ** -0.2)
+        for r in made_up(("streaming", "composition"))]
+    for score in evaluate(H200, records, ["streaming", "composition"]):
+        assert score.as_dict()["error_median"] < 0.02
 
 
 def test_a_wrong_pick_is_a_loss() -> None:
@@ -66,6 +81,35 @@ def test_the_page_is_self_contained_and_has_no_empty_plot() -> None:
     for family in primitives.FAMILIES:
         assert f'id="{family}"' in text
     assert "nan" not in text.lower().replace("nano", "")
+
+
+def test_conditions_are_shown_beside_the_usual_time() -> None:
+    problems = sweep.SWEEP["staging"]()
+    problem = next(p for p in problems if conditions.is_restricted("staging", p, problems))
+    records = made_up(("staging",))
+    usual = {r.variant: r for r in records if r.problem == problem_key(problem)}
+    for one in realizations("staging", "sm_90a"):
+        base = usual[one.variant.id]
+        records += [msgspec.structs.replace(base, variant=r.id, time_us=1.5 * base.time_us,
+                                            spills=16 if "registers" in r.id else 0)
+                    for r in conditions.restricted(one.variant)]
+    text = page(H200, records, None)
+    assert "Under other conditions" in text and "1.50 x, 16 B spill" in text
+    # Only the usual launches are judged and drawn.
+    assert "{registers" not in text
+    assert evaluate(H200, records, ["staging"])[0].errors == pytest.approx(
+        evaluate(H200, made_up(("staging",)), ["staging"])[0].errors)
+
+
+def test_figures_are_those_of_the_page(tmp_path: Path) -> None:
+    records = made_up()
+    drawn = [f for f in figures(H200, records, None) if not f.is_empty]
+    assert [f.caption for f in drawn] and len(drawn) == page(H200, records, None).count("<figure>")
+    if importlib.util.find_spec("matplotlib") is None:
+        with pytest.raises(Invalid, match="matplotlib"):
+            write_figures(drawn, tmp_path)
+        return
+    assert len(write_figures(drawn[:2], tmp_path / "png")) == 2
 
 
 def test_a_page_without_evidence_says_so_and_draws_nothing() -> None:

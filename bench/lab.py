@@ -1,0 +1,177 @@
+"""The lab's evidence for the GPU at hand, in one call that can be repeated until it is whole.
+
+    python -m bench.lab --out FOLDER [--seconds 540] [--only probe,bench,verify,report]
+
+Writes into FOLDER, by default where ge2 ships its evidence: the device's profile, an evidence file
+with every realization over the sweep, and beside them lab.json (how the cost model does on sizes
+that it was not fitted on, how a second probe differs from the first, how long verification takes)
+and report.html. What an earlier call, or the package, has of this device is not measured again:
+copy the files into ge2/evidence/shipped/ and call again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ge2.evidence import profiles
+from ge2.evidence.exchange import read_file, shipped, write_file
+from ge2.evidence.keys import device_key
+from ge2.evidence.record import Record
+from ge2.evidence.records import Store
+from ge2.lab import bench as lab_bench
+from ge2.lab import conditions, sweep
+from ge2.lab.evaluate import evaluate
+from ge2.lab.primitives import FAMILIES
+from ge2.lab.probe import probe
+from ge2.lab.realizations import realizations
+from ge2.lab.report import page
+from ge2.lab.verify import verify
+from ge2.launch.record import KernelSource
+from ge2.runtime import jit
+from ge2.runtime.device import Device, cuda_device, default_index
+
+from .results import write_results
+
+SHIPPED = Path(profiles.__file__).parent / "shipped"
+PARTS = ("probe", "bench", "verify", "report")
+KEPT_EVERY = 30.0  # seconds between two writes of the evidence file
+REPORT_SECONDS = 20.0
+
+
+class Session:
+    """One call: where it writes, until when it measures, what it knows.
+
+    Args:
+        device: measured.
+        out: folder of the results.
+        seconds: of the whole call.
+    """
+
+    def __init__(self, device: Device, out: Path, seconds: float) -> None:
+        self.device, self.out = device, out
+        self.ends = time.monotonic() + seconds
+        self.key = device_key(device.profile)
+        stem = profiles.file_name(self.key).removesuffix(".json")
+        self.evidence, self.profile = out / f"{stem}-lab.jsonl", out / f"{stem}.json"
+        self.store = Store()
+        self.figures: dict[str, Any] = {}
+        self._kept = 0.0
+        earlier = read_file(self.evidence) if self.evidence.exists() else []
+        known = (*shipped(), *earlier)
+        self.store.put(*(r for r in known if isinstance(r, Record) and self._is_mine(r)))
+        self.figures["known_before"] = len(self.records())
+
+    def _is_mine(self, record: Record) -> bool:
+        return record.device == self.key and record.op_type.startswith("LAB_")
+
+    def left(self) -> float:
+        """Return the seconds that are left."""
+        return self.ends - time.monotonic()
+
+    def records(self) -> list[Record]:
+        """Return the lab's records of this device."""
+        return [r for r in self.store.records(device=self.key) if self._is_mine(r)]
+
+    def keep(self, *, now: bool = False) -> None:
+        """Write the evidence file, at most every KEPT_EVERY seconds: a call may be cut short."""
+        if now or time.monotonic() - self._kept > KEPT_EVERY:
+            write_file(self.evidence, self.records())
+            self._kept = time.monotonic()
+
+    def measure_device(self) -> None:
+        """Probe twice: the first is the profile, the second says how far it repeats."""
+        first = probe(self.device, progress=_tell)
+        profiles.write(first, self.profile)
+        self.figures["probe_seconds"] = first["seconds"]
+        if self.left() < 2 * first["seconds"]:
+            return
+        again = probe(self.device)["summary"]
+        self.figures["probe_repeat"] = {
+            name: round(again[name] / value - 1.0, 4)
+            for name, value in first["summary"].items() if value}
+
+    def measure_realizations(self) -> None:
+        """Run the sweep until time is up."""
+        _compile(self.device, FAMILIES)
+
+        def tell(what: str) -> None:
+            _tell(what)
+            self.keep()
+
+        start = time.monotonic()
+        progress = lab_bench.run(self.device, self.store, FAMILIES, both=True, tell=tell,
+                                 seconds=max(self.left() - REPORT_SECONDS, 0.0))
+        self.keep(now=True)
+        self.figures["bench"] = {
+            "seconds": round(time.monotonic() - start, 1), "measured": progress.measured,
+            "resumed": progress.resumed, "failed": progress.failed, "left": progress.left}
+
+    def check_realizations(self) -> None:
+        """Verify every realization on the sweep, too, as `ge2 lab verify --all` does."""
+        start = time.monotonic()
+        results = list(verify(self.device, FAMILIES, large=True, put=self.store.put))
+        self.figures["verify"] = {
+            "seconds": round(time.monotonic() - start, 1), "realizations": len(results),
+            "wrong": {r.realization.variant.id: r.reason for r in results if not r.is_ok}}
+
+    def report(self) -> None:
+        """Judge the cost model and write the page."""
+        found = profiles.read(self.profile) if self.profile.exists() else None
+        measured = profiles.with_rates(self.device.profile, found)
+        records = self.records()
+        self.figures["cost_model"] = [s.as_dict() for s in evaluate(measured, records)]
+        (self.out / "report.html").write_text(page(measured, records, found), encoding="utf-8")
+
+
+def _tell(what: str) -> None:
+    click.echo(f"{time.strftime('%H:%M:%S')}  {what}")
+
+
+def _compile(device: Device, families: Iterable[str]) -> None:
+    """Compile the kernels of the whole sweep in one go, by all workers."""
+    sources: dict[KernelSource, None] = {}
+    for family in families:
+        problems, found = sweep.SWEEP[family](), realizations(family, device.profile.arch)
+        for problem in problems:
+            for way in lab_bench.candidates(family, problem, problems, found):
+                for record in conditions.bind(problem, way, device.profile):
+                    sources[record.kernel] = None
+    _tell(f"compiling {len(sources)} kernels")
+    jit.try_compile(sources, device.profile.arch)
+
+
+@click.command(help=__doc__)
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=SHIPPED,
+              help="Folder of the results.")
+@click.option("--seconds", default=540.0, show_default=True, help="Of the whole call.")
+@click.option("--only", default=",".join(PARTS), show_default=True, help="Comma list of parts.")
+def main(out: Path, seconds: float, only: str) -> None:
+    """Run the parts that are asked for; what was measured is kept whatever happens."""
+    out.mkdir(parents=True, exist_ok=True)
+    session = Session(cuda_device(default_index()), out, seconds)
+    steps: dict[str, Callable[[], None]] = {
+        "probe": session.measure_device, "bench": session.measure_realizations,
+        "verify": session.check_realizations, "report": session.report}
+    unknown = set(only.split(",")) - set(steps)
+    if unknown:
+        raise click.UsageError(f"no such part: {', '.join(sorted(unknown))}; "
+                               f"there are {', '.join(steps)}")
+    try:
+        for name in (name for name in PARTS if name in only.split(",")):
+            if session.left() > 0 or name == "report":
+                _tell(name)
+                steps[name]()
+    finally:
+        session.keep(now=True)
+        write_results(out / "lab.json", session.figures)
+    click.echo(f"{len(session.records())} records in {session.evidence}, "
+               f"{session.figures.get('bench', {}).get('left', 0)} left for another call")
+
+
+if __name__ == "__main__":
+    main()
