@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ..errors import Ge2Error
-from .output import Report, bad, good, human_bytes, report_options
+from .output import Report, bad, counted, good, human_bytes, report_options
 
 
 @click.command()
@@ -36,8 +36,9 @@ def check(paths: tuple[str, ...], json_target: str | None, quiet: bool, verbose:
         seconds = time.perf_counter() - start
         graph = model.graph
         size = sum(array.nbytes for array in graph.constants.values())
-        report.line(f"{good('ok')}   {path}: {graph.name}, {len(graph.nodes)} nodes, "
-                    f"{len(graph.constants)} weights ({human_bytes(size)})")
+        report.line(f"{good('ok')}   {path}: {graph.name}, "
+                    f"{counted(len(graph.nodes), 'node')}, "
+                    f"{counted(len(graph.constants), 'weight')} ({human_bytes(size)})")
         for name, kind in model.inputs.items():
             report.line(f"       input  {name}: {kind}")
         for name in model.outputs:

@@ -165,6 +165,11 @@ def human_bytes(count: float) -> str:
     return f"{count:.2f} GiB"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a count with its noun: "1 node", "2 nodes"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def human_time(seconds: float) -> str:
     """Return a duration such as 12.3 us."""
     for limit, factor, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "us"), (1.0, 1e3, "ms")):

@@ -138,6 +138,10 @@ def run(path: str, symbols: tuple[str, ...], device: int | None, backend: str | 
                 f"first run {human_time(seconds)}")
     report.data = {"model": path, "name": model.graph.name, "backend": model.backend,
                    "inputs": feeds.source, "first_run_seconds": seconds}
+    if report.verbose:
+        from .run_tools import tell_plan
+
+        tell_plan(model, feeds.symbols, report)
     _describe(results, report)
     if output is not None:
         _write(results, Path(output), report)
@@ -262,9 +266,9 @@ def _read_inputs(model: Model, options: tuple[str, ...]) -> dict[str, Any]:
                 raise ModelError(f"--input {option}: the model has no input {name!r}",
                                  wanted=", ".join(f"{n}: {t}" for n, t in model.inputs.items()),
                                  hint=near_matches(name, names))
-            found[name] = read_array(Path(file), model.inputs[name])
+            found[name] = read_array(Path(file), model.inputs[name], name)
         elif len(names) == 1:
-            found[names[0]] = read_array(Path(file), model.inputs[names[0]])
+            found[names[0]] = read_array(Path(file), model.inputs[names[0]], names[0])
         else:
             found = read_arrays(Path(file))
         for key, array in found.items():

@@ -1,4 +1,4 @@
-"""`ge2 run --bisect` and `--memory`."""
+"""`ge2 run --bisect`, `--memory` and `-v`."""
 
 from __future__ import annotations
 
@@ -51,6 +51,21 @@ def bisect_model(model: Model, feeds: Mapping[str, Any], atol: float | None, rto
     report.line(f"  {good('bisect')}    no node departs ({judged} values compared)")
     report.data["bisect"] = {"ok": True, "values": judged}
     return True
+
+
+def tell_plan(model: Model, symbols: Mapping[str, int], report: Report) -> None:
+    """Print what -v adds: the graph after the passes, and its launches on a device."""
+    graph = model.optimized.graph
+    report.detail(f"  graph: {len(model.graph.nodes)} nodes, {len(graph.nodes)} after the passes")
+    if model.backend == "cpu":
+        return
+    plan = model.explain(symbols=symbols).plan
+    if plan is not None:
+        report.detail(f"  plan: {len(plan.records)} launches for {plan.device.arch}, arena "
+                      f"{human_bytes(plan.arena_bytes)}")
+        for step in plan.steps:
+            report.detail(f"    {step.node.name}: "
+                          f"{step.choice.variant.id if step.choice else 'nothing to do'}")
 
 
 def report_memory(model: Model, feeds: Mapping[str, Any], first_seconds: float, report: Report

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,20 +17,23 @@ from ..contract import DTYPES, dtype_name, numpy_dtype
 from ..errors import Ge2Error, ModelError, near_matches
 
 
-def read_array(path: Path, type_: TensorType | None = None) -> npt.NDArray[Any]:
-    """Read one array from a .npy, .npz (with one array) or .csv file.
+def read_array(path: Path, type_: TensorType | None = None, name: str = "") -> npt.NDArray[Any]:
+    """Read one array from a .npy, .npz or .csv file.
 
     Args:
         path: the file.
         type_: gives a csv file's dtype, and its shape when the input is not a matrix.
+        name: which array of an .npz that holds several.
 
     Raises:
         ModelError: missing, not readable, more than one array, or Python objects inside.
     """
     arrays = read_arrays(path, type_)
+    if len(arrays) != 1 and name in arrays:
+        return arrays[name]
     if len(arrays) != 1:
-        raise ModelError(f"{path} holds {len(arrays)} arrays", found=", ".join(arrays),
-                         wanted="one", hint=f"Give the file alone: --input {path}")
+        raise ModelError(f"{path} holds {len(arrays)} arrays", found=", ".join(arrays) or "none",
+                         wanted=f"one, or one that is named {name!r}" if name else "one")
     return next(iter(arrays.values()))
 
 
@@ -45,6 +49,8 @@ def read_arrays(path: Path, type_: TensorType | None = None) -> dict[str, npt.ND
         if suffix == ".csv":
             return {path.stem: _read_csv(path, type_)}
         if suffix == ".npz":
+            if not zipfile.is_zipfile(path):
+                raise ModelError(f"{path} is not an .npz file: it is no zip archive")
             # Opened here, because np.load leaves a file that is no archive open.
             with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 return {name: _named_bf16(archive[name]) for name in archive.files}
@@ -182,6 +188,9 @@ def _read_csv(path: Path, type_: TensorType | None) -> npt.NDArray[Any]:
             table = np.loadtxt(path, delimiter=",", dtype=np.float64, ndmin=2)
         except UnicodeDecodeError:
             raise ModelError(f"{path} is not text") from None
+        except ValueError as error:  # what follows a semicolon is advice to who calls NumPy
+            raise ModelError(f"{path} cannot be read as csv: {str(error).partition(';')[0]}"
+                             ) from None
     if table.size == 0:
         raise ModelError(f"{path} holds no numbers")
     if type_ is None:

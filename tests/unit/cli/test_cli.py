@@ -145,7 +145,7 @@ def test_random_inputs_are_announced(ge2: Any) -> None:
 def test_inputs_and_outputs(ge2: Any, tmp_path: Path) -> None:
     images = np.load("examples/digits/images.npy")[:7]
     np.save(tmp_path / "x.npy", images)
-    np.savez(tmp_path / "x.npz", images=images)
+    np.savez(tmp_path / "x.npz", images=images, another=images[:1])
     np.savetxt(tmp_path / "x.csv", images.reshape(7, 64), fmt="%d", delimiter=",")
     arrays = []
     for file in ("x.npy", "x.npz", "x.csv"):
