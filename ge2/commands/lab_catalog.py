@@ -83,6 +83,12 @@ def show(name: str, json_target: str | None, quiet: bool, verbose: bool) -> None
         report.line(f"{wanted} as a composition, from its declaration")
         report.table(("part", "primitive", "because"),
                      [(s.what, s.primitive or "-", s.because) for s in steps])
+        treatments = decompose.treatments(wanted)
+        report.data["treatments"] = [
+            {"realization": r, "kernel": k, "summary": s} for r, k, s in treatments]
+        if treatments:
+            report.line()
+            report.table(("realization", "kernel", "summary"), treatments)
     report.finish()
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ..compiler.ir.expr import Expr, inputs_of, walk
 from ..compiler.ir.row import RowOp
 from ..compiler.ir.row_ops import ROW_OPS, build_row_op
+from ..compiler.kernels import registry
 from ..errors import Invalid, near_matches
 
 
@@ -47,6 +48,23 @@ _FIXED: dict[str, Step] = {
                              "denominator"),
     "pick": Step("gather of one element per row", "", "an index picks the label's score"),
 }
+
+
+# Composites that an operator of graphs does in one launch.
+_OPERATORS = {"attention": "ATTENTION", "gemm_norm": "NORM_GEMM"}
+
+
+def treatments(name: str) -> list[tuple[str, str, str]]:
+    """Return (realization, kernel, what it does) of a composite; none for others.
+
+    All kernels of one launch are streaming: what is between the parts never reaches memory.
+    """
+    op_type = _OPERATORS.get(name)
+    if op_type is None:
+        return []
+    parts = "a launch per part; what is between them goes through memory"
+    return [("materialised", "-", parts), *(
+        ("streaming", kernel.name, kernel.summary) for kernel in registry.kernels_for(op_type))]
 
 
 def known() -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..compiler.ir.expr import Expr, ExprBundle, cast, input, render_c, where
+from ..compiler.ir.expr.narrow import narrow_coordinates
 from ..compiler.ir.scalar_ops import C_TYPES
 from ..compiler.ir.size import at_most, larger, smaller
 from ..compiler.opdefs.attention_shapes import EXTRAS, K_STARTS, LENGTH, MASK, Q_STARTS
@@ -270,7 +271,8 @@ def _score_context(score: ExprBundle | None, operands: tuple[tuple[str, str, str
     result = modified_score(score, DTYPES[dtype].compute,
                             next((d for name, d, _ in operands if name == "mask"), ""))
     names = ["score", *(f"{_extra_name(i)}_value" for i in range(_n_extras(score))), "mask_value"]
-    rendered = render_c((result,), names, ("batch", "head", "query", "key"))
+    rendered = render_c(narrow_coordinates((result,), FAR), names,
+                        ("batch", "head", "query", "key"))
     is_narrow = dtype in ("f16", "bf16")
     return {
         "OPERANDS": tuple((n, DTYPES[d].c_type, spread) for n, d, spread in operands),

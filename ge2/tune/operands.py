@@ -72,6 +72,8 @@ def _repeated_axes(problem: Problem) -> tuple[int | None, ...] | None:
         images = [0 if t is not None and i in (0, 3) else None
                   for i, t in enumerate(problem.inputs)]
         return (*images, 0)
+    if problem.op_type == "ATTENTION":
+        return _attention_axes(problem)
     if problem.op_type == "LAB_GRAPH":
         return problem.attr_map["repeats"]  # type: ignore[return-value]
     if problem.op_type == "LAB_COMPOSE_PRODUCT":
@@ -91,6 +93,16 @@ def _repeated_axes(problem: Problem) -> tuple[int | None, ...] | None:
             return None
         return (0,) * len(problem.tensors)
     return None
+
+
+def _attention_axes(problem: Problem) -> tuple[int | None, ...] | None:
+    """Return the heads where each has its own keys, else the samples; None for packed sequences."""
+    q, k = problem.inputs[:2]
+    assert q is not None and k is not None
+    if any(t is not None for t in problem.inputs[5:7]):
+        return None
+    axis = 1 if q.shape[1] == k.shape[1] else 0
+    return tuple(None if t is None or len(t.shape) <= axis else axis for t in problem.tensors)
 
 
 def _reads_coordinates(value: object) -> bool:

@@ -66,6 +66,17 @@ def _conv_rows() -> list[Row]:
     return rows
 
 
+def _attention_rows() -> list[Row]:
+    rows: list[Row] = []
+    for shape, attrs in (((32, 12, 128, 32), {}), ((16, 16, 1024, 64), {}),
+                         ((2, 16, 2048, 128), {"is_causal": True}),
+                         ((4, 32, 4096, 128), {"is_causal": True}), ((4, 8, 1000, 80), {})):
+        rows.append(("f16", [shape] * 3, attrs, "ATTENTION"))
+    rows.append(("f32", [(32, 12, 128, 32)] * 3, {}, "ATTENTION"))
+    rows.append(("bf16", [(8, 32, 1, 128), *[(8, 8, 4096, 128)] * 2], {}, "ATTENTION"))
+    return rows
+
+
 def _only(rows: list[Row], op: str) -> list[Row]:
     return [row for row in rows if row[3] == op]
 
@@ -75,5 +86,6 @@ SWEEPS: dict[str, list[Any]] = {
     "ROW": _row_rows(),
     "ELEMENTWISE": _elementwise_rows(),
     "CONV2D": _conv_rows(),
+    "ATTENTION": _attention_rows(),
     **{op: _only(_row_rows(), op) for op in ("SOFTMAX", "LAYER_NORM", "REDUCE_SUM")},
 }

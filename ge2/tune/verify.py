@@ -53,7 +53,7 @@ def tolerance(problem: Problem, dtype: str, wanted: Array) -> Tolerance:
     if not eps:
         return Tolerance(0.0, 0.0)
     dims = problem_dims(problem)
-    terms = dims.get("K", dims.get("N", 1))
+    terms = dims.get("K", dims.get("N", dims.get("KEYS", 1)))
     finite = wanted[np.isfinite(wanted)]
     scale = sqrt(float(np.mean(np.square(finite)))) if finite.size else 0.0
     sums = (EPS["f64"] if dtype == "f64" else EPS["f32"]) * (_SLACK + max(terms, 1) / 8.0)

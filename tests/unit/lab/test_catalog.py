@@ -148,3 +148,10 @@ def test_the_commands_list_and_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert rule["licence"] == "mergeable" and "SOFTMAX" in rule["held_by"]
     assert run(["lab", "show", "attention"]) == 0
     assert "weighted reduction" in capsys.readouterr().out
+
+
+def test_attention_has_a_materialised_and_streaming_realizations():
+    found = {kernel: realization for realization, kernel, _ in decompose.treatments("attention")}
+    assert found["-"] == "materialised"
+    assert found["attention_mma"] == found["attention_simt"] == "streaming"
+    assert decompose.treatments("softmax") == []
