@@ -116,7 +116,9 @@ def cli_page() -> str:
     parts = ["# Command line\n", NOTE,
              "Results go to standard output, progress and messages to standard error. "
              "`--json FILE` writes the result as JSON; with `--json -` standard output holds JSON "
-             "and nothing else.\n", "## Exit codes\n", codes]
+             "and nothing else. A command that fails writes an object with `ok` false, `exit_code` "
+             "and `error` (`kind`, `message`, and where they are known `found`, `wanted`, `hint`, "
+             "`log`).\n", "## Exit codes\n", codes]
     for name in command_line.COMMANDS:
         command = command_line.cli.get_command(click.Context(command_line.cli), name)
         assert command is not None

@@ -6,8 +6,9 @@ at first use.
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+TYPE_CHECKING = False  # typing takes longer to import than all else here
+if TYPE_CHECKING:
+    from typing import Any
 
 __version__ = "0.1.0"
 
@@ -29,6 +30,8 @@ def __getattr__(name: str) -> Any:
     module = _LAZY.get(name)
     if module is None:
         raise AttributeError(f"module 'ge2' has no attribute {name!r}")
+    import importlib
+
     return getattr(importlib.import_module(module), name)
 
 
