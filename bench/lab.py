@@ -104,12 +104,18 @@ class Session:
             self.keep()
 
         start = time.monotonic()
-        progress = lab_bench.run(self.device, self.store, FAMILIES, both=True, tell=tell,
-                                 seconds=max(self.left() - REPORT_SECONDS, 0.0))
+        found = lab_bench.Progress()
+        for problems in (sweep.SWEEP, sweep.BETWEEN):
+            part = lab_bench.run(
+                self.device, self.store, FAMILIES, both=problems is sweep.SWEEP, tell=tell,
+                seconds=max(self.left() - REPORT_SECONDS, 0.0),
+                problems=lambda family, problems=problems: problems[family]())
+            found = lab_bench.Progress(*(getattr(found, name) + getattr(part, name)
+                                         for name in ("measured", "resumed", "failed", "left")))
         self.keep(now=True)
         self.figures["bench"] = {
-            "seconds": round(time.monotonic() - start, 1), "measured": progress.measured,
-            "resumed": progress.resumed, "failed": progress.failed, "left": progress.left}
+            "seconds": round(time.monotonic() - start, 1), "measured": found.measured,
+            "resumed": found.resumed, "failed": found.failed, "left": found.left}
 
     def check_realizations(self) -> None:
         """Verify every realization on the sweep, too, as `ge2 lab verify --all` does."""
@@ -136,9 +142,9 @@ def _compile(device: Device, families: Iterable[str]) -> None:
     """Compile the kernels of the whole sweep in one go, by all workers."""
     sources: dict[KernelSource, None] = {}
     for family in families:
-        problems, found = sweep.SWEEP[family](), realizations(family, device.profile.arch)
-        for problem in problems:
-            for way in lab_bench.candidates(family, problem, problems, found):
+        found = realizations(family, device.profile.arch)
+        for problem in (*sweep.SWEEP[family](), *sweep.BETWEEN[family]()):
+            for way in lab_bench.candidates(family, problem, found):
                 for record in conditions.bind(problem, way, device.profile):
                     sources[record.kernel] = None
     _tell(f"compiling {len(sources)} kernels")

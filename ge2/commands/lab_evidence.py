@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .lab_catalog import families_of, lab_records
 from .output import Number, Report, report_options
+
+if TYPE_CHECKING:
+    from ..evidence.device import DeviceProfile
+    from ..evidence.record import Record
 
 
 @click.command()
@@ -18,11 +22,13 @@ from .output import Number, Report, report_options
               help="Begin no problem after that.")
 @click.option("--rounds", default=9, show_default=True, help="Samples per realization.")
 @click.option("--hot", is_flag=True, help="Time with operands in L2, too.")
+@click.option("--between", is_flag=True, help="Sizes between those of the sweep: what ge2 lab "
+              "evaluate judges the cost model on.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
               help="Write the records of this device as an evidence file, too.")
 @report_options
-def bench(family: tuple[str, ...], seconds: float, rounds: int, hot: bool, output: Path | None,
-          json_target: str | None, quiet: bool, verbose: bool) -> None:
+def bench(family: tuple[str, ...], seconds: float, rounds: int, hot: bool, between: bool,
+          output: Path | None, json_target: str | None, quiet: bool, verbose: bool) -> None:
     """Measure every realization over the sweep; needs a GPU.
 
     Each problem is written when it is done: a run that was broken off goes on where it stopped.
@@ -31,13 +37,16 @@ def bench(family: tuple[str, ...], seconds: float, rounds: int, hot: bool, outpu
     from ..evidence.keys import device_key
     from ..evidence.records import Store, default_path
     from ..lab import bench as lab_bench
+    from ..lab import sweep
     from ..runtime.device import cuda_device, default_index
 
     report = Report(json_target, quiet=quiet, verbose=verbose)
     device = cuda_device(default_index())
+    problems = (lambda name: sweep.BETWEEN[name]()) if between else None
     with Store(default_path()) as store:
         progress = lab_bench.run(device, store, families_of(family, False), seconds=seconds,
-                                 rounds=rounds, both=hot, tell=report.message)
+                                 rounds=rounds, both=hot, tell=report.message,
+                                 problems=problems)
         key = device_key(device.profile)
         records = [r for r in store.records(device=key) if r.op_type.startswith("LAB_")]
     if output is not None:
@@ -51,7 +60,7 @@ def bench(family: tuple[str, ...], seconds: float, rounds: int, hot: bool, outpu
 
 @click.command()
 @click.option("--device", "device_name", default="h200", show_default=True,
-              help="A GPU's name or part of it, or an architecture such as sm_80.")
+              help="A GPU's name or part of it, known or of the evidence, or an architecture.")
 @click.option("--evidence", "files", multiple=True, type=click.Path(path_type=Path, exists=True),
               help="Evidence files to judge instead of this user's and the shipped ones.")
 @report_options
@@ -60,17 +69,18 @@ def evaluate(device_name: str, files: tuple[Path, ...], json_target: str | None,
     """Judge the cost model on problems that it was not fitted on, by family."""
     from ..evidence import profiles
     from ..lab.evaluate import evaluate as judge
-    from .lab import find_device
 
     report = Report(json_target, quiet=quiet, verbose=verbose)
-    device = profiles.measured(find_device(device_name))
-    scores = judge(device, load(files))
+    records = load(files)
+    device = profiles.measured(device_of(device_name, records))
+    scores = judge(device, records)
     rows = [s.as_dict() for s in scores]
     report.data = {"device": device.name, "families": rows}
     report.table(
-        ("family", "problems", "loss median", "loss p90", "error median", "error p90"),
-        [(r["family"], r["problems"], *_figures(r, "problems", "loss"),
-          *_figures(r, "times", "error")) for r in rows], right=frozenset({1, 2, 3, 4, 5}))
+        ("family", "sizes", "problems", "loss median", "loss p90", "error median", "error p90"),
+        [(r["family"], "between" if r["held_out"] else "of the sweep", r["problems"],
+          *_figures(r, "problems", "loss"), *_figures(r, "times", "error")) for r in rows],
+        right=frozenset({2, 3, 4, 5, 6}))
     if not any(s.errors for s in scores):
         report.message(f"no evidence of {device.name}; ge2 lab bench makes some")
     report.finish()
@@ -86,7 +96,7 @@ def _figures(row: Mapping[str, Any], count: str, name: str) -> tuple[str, str]:
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
               default=Path("report.html"), show_default=True)
 @click.option("--device", "device_name", default="h200", show_default=True,
-              help="A GPU's name or part of it, or an architecture such as sm_80.")
+              help="A GPU's name or part of it, known or of the evidence, or an architecture.")
 @click.option("--evidence", "files", multiple=True, type=click.Path(path_type=Path, exists=True),
               help="Evidence files to show instead of this user's and the shipped ones.")
 @click.option("--png", type=click.Path(path_type=Path, file_okay=False),
@@ -100,11 +110,11 @@ def report_(output: Path, device_name: str, files: tuple[Path, ...], png: Path |
     from ..evidence.keys import device_key
     from ..lab.report import figures, page
     from ..lab.report_png import write_figures
-    from .lab import find_device
 
     report = Report(json_target, quiet=quiet, verbose=verbose)
-    device = profiles.measured(find_device(device_name))
-    records, profile = load(files), profiles.load(device_key(device))
+    records = load(files)
+    device = profiles.measured(device_of(device_name, records))
+    profile = profiles.load(device_key(device))
     text = page(device, records, profile)
     try:
         output.write_text(text, encoding="utf-8")
@@ -114,6 +124,20 @@ def report_(output: Path, device_name: str, files: tuple[Path, ...], png: Path |
     report.data = {"file": str(output), "bytes": len(text), "png": list(map(str, drawn))}
     report.message(f"wrote {output}" + (f" and {len(drawn)} figures in {png}" if png else ""))
     report.finish()
+
+
+def device_of(name: str, records: Iterable[Record]) -> DeviceProfile:
+    """Return the device that a name stands for: one that evidence is of, else one that ge2 knows.
+
+    Raises:
+        Invalid: no device has this name, or several have.
+    """
+    from ..evidence import profiles
+    from .lab import find_device
+
+    found = {key: device for key in {r.device for r in records}
+             if name.lower() in key.lower() and (device := profiles.of_key(key)) is not None}
+    return next(iter(found.values())) if len(found) == 1 else find_device(name)
 
 
 def load(files: tuple[Path, ...]) -> list[Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import log, paths
-from .device import DeviceProfile
+from .device import DeviceProfile, profile_for
 from .keys import device_key
 from .records import EvidenceError
 
@@ -85,6 +85,25 @@ def _all(where: Path) -> list[dict[str, Any]]:
         except EvidenceError as error:
             log.topic("tune").warning("%s", error)
     return found
+
+
+def of_key(key: str) -> DeviceProfile | None:
+    """Return the profile of a device that evidence names, from its architecture's typical one.
+
+    Args:
+        key: as device_key() writes it; None for what is none, such as an emulated device's.
+    """
+    name, arch, count = (*key.split("|"), "", "")[:3]
+    is_gpu = count.isdigit() and re.fullmatch(r"sm_\d+[af]?", arch)
+    if not is_gpu or name.startswith("emulated "):
+        return None
+    typical = profile_for(arch)
+    if device_key(typical) == key:
+        return typical
+    share = int(count) / typical.sm_count
+    return dataclasses.replace(
+        typical, name=name, arch=arch, sm_count=int(count), copy_gbps=typical.copy_gbps,
+        fp32_tflops=share * typical.fp32_tflops, tensor_tflops=share * typical.tensor_tflops)
 
 
 def measured(device: DeviceProfile) -> DeviceProfile:

@@ -59,7 +59,7 @@ def run(device: Device, store: Store, families: Iterable[str], *, seconds: float
     found = {f: realizations(f, device.profile.arch) for f in families}
     swept = {f: list(problems(f) if problems else sweep.SWEEP[f]()) for f in found}
     for family, problem in _in_turn(swept):
-        own = candidates(family, problem, swept[family], found[family])
+        own = candidates(family, problem, found[family])
         todo = [one for one in own if not _known(store, describer, problem, one)]
         progress.resumed += len(own) - len(todo)
         if not todo:
@@ -80,11 +80,10 @@ def _in_turn(problems: Mapping[str, Sequence[Problem]]) -> Iterator[tuple[str, P
         yield family, problems[family][index]
 
 
-def candidates(family: str, problem: Problem, swept: list[Problem],
-                found: Sequence[Realization]) -> list[Way]:
+def candidates(family: str, problem: Problem, found: Sequence[Realization]) -> list[Way]:
     """Return what solves a problem: realizations, and some of them under conditions, too."""
     own: list[Way] = [one.variant for one in found if one.serves(problem)]
-    if conditions.is_restricted(family, problem, swept):
+    if conditions.is_restricted(family, problem):
         own += [other for one in own for other in conditions.restricted(one)]
     return own
 

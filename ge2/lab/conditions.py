@@ -16,6 +16,7 @@ from ..launch.record import LaunchRecord
 from ..problem import Problem
 from ..tune.bench import Way
 from . import plans
+from .sweep import SWEEP
 from .sweep import condition as state_of
 
 Change = Callable[[LaunchRecord, DeviceProfile], LaunchRecord]
@@ -108,12 +109,12 @@ RESTRICTED: dict[str, tuple[str, ...]] = {
 }
 
 
-def is_restricted(family: str, problem: Problem, problems: list[Problem]) -> bool:
-    """Return whether a problem of a sweep is one that conditions are applied to."""
+def is_restricted(family: str, problem: Problem) -> bool:
+    """Return whether a problem is one of the sweep's that conditions are applied to."""
     state = state_of(problem)
     if state not in RESTRICTED.get(family, ()):
         return False
-    like = [p for p in problems if state_of(p) == state]
+    like = [p for p in SWEEP[family]() if state_of(p) == state]
     return problem == like[-1 if family == "staging" else len(like) // 2]
 
 

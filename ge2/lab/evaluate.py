@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import Ge2Error
@@ -18,6 +18,7 @@ from .bench import newest
 from .realizations import Realization, realizations
 
 FOLDS = 3
+Known = Mapping[tuple[str, str], Record]
 
 
 @dataclass(slots=True)
@@ -27,15 +28,18 @@ class Score:
     Attributes:
         losses: measured time of the model's pick over the best measured one, minus 1, by problem.
         errors: relative error of predicted times.
+        held_out: whether the sizes are others than the sweep's.
     """
 
     family: str
+    held_out: bool = False
     losses: list[float] = field(default_factory=list)
     errors: list[float] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, float | int | str]:
         """Return the figures that targets speak of."""
-        return {"family": self.family, "problems": len(self.losses), "times": len(self.errors),
+        return {"family": self.family, "held_out": self.held_out,
+                "problems": len(self.losses), "times": len(self.errors),
                 "loss_median": _quantile(self.losses, 0.5), "loss_p90": _quantile(self.losses, 0.9),
                 "error_median": _quantile(self.errors, 0.5),
                 "error_p90": _quantile(self.errors, 0.9)}
@@ -51,7 +55,11 @@ def _quantile(values: Sequence[float], share: float) -> float:
 
 def evaluate(device: DeviceProfile, records: Iterable[Record],
              families: Iterable[str] | None = None) -> list[Score]:
-    """Return the scores by cross-validation: each third of the problems is predicted from the rest.
+    """Return the scores on problems that the model was not fitted on.
+
+    Where sizes between those of the sweep were measured, the model is fitted on the sweep and
+    judged on them; otherwise by cross-validation: each third of the sweep is predicted from the
+    rest.
 
     Args:
         device: profile whose rates are used. records: evidence.
@@ -61,18 +69,24 @@ def evaluate(device: DeviceProfile, records: Iterable[Record],
     return [_family(device, known, name) for name in families or primitives.FAMILIES]
 
 
-def _family(device: DeviceProfile, known: Mapping[tuple[str, str], Record], family: str) -> Score:
+def _family(device: DeviceProfile, known: Known, family: str) -> Score:
     found = realizations(family, device.arch)
-    problems = [p for p in sweep.SWEEP[family]()
-                if any((problem_key(p), one.variant.id) in known for one in found)]
-    score, parts = Score(family), _parts(problems)
-    for fold in range(FOLDS):
-        inside = [p for p, part in parts if part != fold]
-        outside = [p for p, part in parts if part == fold]
+    swept, between = (
+        [p for p in problems[family]() if any((problem_key(p), r.variant.id) in known
+                                              for r in found)]
+        for problems in (sweep.SWEEP, sweep.BETWEEN))
+    score = Score(family, held_out=bool(swept and between))
+    for inside, outside in [(swept, between)] if score.held_out else _folds(swept):
         model = CostModel(device, fit_by_size(_pairs(device, known, inside, found), device))
         for problem in outside:
             _judge(score, model, known, problem, found)
     return score
+
+
+def _folds(problems: Sequence[Problem]) -> Iterator[tuple[list[Problem], list[Problem]]]:
+    parts = _parts(problems)
+    for fold in range(FOLDS):
+        yield ([p for p, part in parts if part != fold], [p for p, part in parts if part == fold])
 
 
 def _parts(problems: Sequence[Problem]) -> list[tuple[Problem, int]]:
@@ -86,7 +100,7 @@ def _parts(problems: Sequence[Problem]) -> list[tuple[Problem, int]]:
     return dealt
 
 
-def _pairs(device: DeviceProfile, known: Mapping[tuple[str, str], Record],
+def _pairs(device: DeviceProfile, known: Known,
            problems: Sequence[Problem], found: Sequence[Realization]
            ) -> list[tuple[CostAxes, float]]:
     pairs = []
@@ -98,7 +112,7 @@ def _pairs(device: DeviceProfile, known: Mapping[tuple[str, str], Record],
     return pairs
 
 
-def _judge(score: Score, model: CostModel, known: Mapping[tuple[str, str], Record],
+def _judge(score: Score, model: CostModel, known: Known,
            problem: Problem, found: Sequence[Realization]) -> None:
     predicted: dict[str, float] = {}
     measured: dict[str, float] = {}

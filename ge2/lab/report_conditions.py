@@ -17,10 +17,9 @@ Known = Mapping[tuple[str, str], Record]
 
 def conditions_section(family: str, known: Known, device: DeviceProfile) -> str:
     """Return a table of times under each condition; "" where none was measured."""
-    problems = sweep.SWEEP[family]()
     rows = []
-    for problem in problems:
-        if not conditions.is_restricted(family, problem, problems):
+    for problem in sweep.SWEEP[family]():
+        if not conditions.is_restricted(family, problem):
             continue
         key = problem_key(problem)
         for one in realizations(family, device.arch):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 from ..compiler.ir.row_ops import build_row_op
 from ..launch.check import WINDOW_TILE
@@ -21,10 +23,36 @@ from .chains import CHAINS
 # One row operator for each kind of state: a number, a position, moments, maximum and sum.
 STATES = ("sum", "max", "argmax", "variance", "logsumexp")
 SWEPT_STATES = ("sum", "argmax", "variance", "logsumexp")
-_ROWS = ((65536, 64), (16384, 1024), (4096, 4096), (1024, 16384), (64, 262144), (1, 1 << 24))
-_TALL = ((65536, 64), (16384, 256), (16384, 1024), (4096, 4096), (1024, 16384), (256, 32768))
-_PRODUCTS = ((512, 1024, 1024), (2048, 1024, 1024), (8192, 1024, 1024))
-_HEADS = ((16, 16, 128, 64), (8, 16, 256, 64), (4, 16, 512, 64), (2, 16, 1024, 64))
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """The extents of a sweep.
+
+    Attributes:
+        rows: (rows, length) of reductions and streams. tall: of operators with a value per element.
+        windows: outputs. products: (rows, columns, depth). heads: (batch, heads, tokens, size).
+    """
+
+    rows: tuple[tuple[int, int], ...]
+    tall: tuple[tuple[int, int], ...]
+    windows: tuple[int, ...]
+    products: tuple[tuple[int, int, int], ...]
+    heads: tuple[tuple[int, int, int, int], ...]
+
+
+_SWEPT = Shapes(
+    ((65536, 64), (16384, 1024), (4096, 4096), (1024, 16384), (64, 262144), (1, 1 << 24)),
+    ((65536, 64), (16384, 256), (16384, 1024), (4096, 4096), (1024, 16384), (256, 32768)),
+    (1 << 18, 1 << 21, 1 << 24),
+    ((512, 1024, 1024), (2048, 1024, 1024), (8192, 1024, 1024)),
+    ((16, 16, 128, 64), (8, 16, 256, 64), (4, 16, 512, 64), (2, 16, 1024, 64)))
+# Sizes between: what a model that was fitted on the sweep is judged on.
+_BETWEEN = Shapes(
+    ((32768, 256), (8192, 2048), (2048, 8192), (256, 65536), (8, 2097152)),
+    ((32768, 128), (16384, 512), (8192, 2048), (2048, 8192), (512, 24576)),
+    (1 << 19, 1 << 20, 1 << 22), ((1024, 1024, 1024), (4096, 1024, 1024)),
+    ((16, 16, 192, 64), (4, 16, 384, 64), (2, 16, 768, 64)))
 
 
 def _verify_reduce() -> list[Problem]:
@@ -50,26 +78,38 @@ def _verify_composition() -> list[Problem]:
             compose_product_problem(declared.product_logsumexp(), 66, 72, 20)]
 
 
-def _sweep_remat() -> list[Problem]:
+def _remat(shapes: Shapes) -> list[Problem]:
     rows = [CHAINS[name].problem(*shape) for name in ("softmax_backward", "layer_norm_backward")
-            for shape in _TALL]
-    products = [CHAINS["gemm_backward"].problem(*shape, dtype="f16") for shape in _PRODUCTS]
-    return [*(remat_problem(*shape) for shape in _TALL), *rows, *products]
+            for shape in shapes.tall]
+    products = [CHAINS["gemm_backward"].problem(*shape, dtype="f16") for shape in shapes.products]
+    return [*(remat_problem(*shape) for shape in shapes.tall), *rows, *products]
 
 
-def _sweep_boundary() -> list[Problem]:
+def _boundary(shapes: Shapes) -> list[Problem]:
     products = [CHAINS[name].problem(*shape, dtype=dtype) for name, dtype in (
         ("gemm_chain", "f32"), ("gemm_chain", "f16"), ("norm_gemm", "f16"))
-        for shape in _PRODUCTS]
-    heads = [CHAINS["attention"].problem(*shape, dtype="f16") for shape in _HEADS]
-    return [*(fuse_problem(*shape) for shape in _TALL), *products, *heads]
+        for shape in shapes.products]
+    heads = [CHAINS["attention"].problem(*shape, dtype="f16") for shape in shapes.heads]
+    return [*(fuse_problem(*shape) for shape in shapes.tall), *products, *heads]
 
 
-def _sweep_composition() -> list[Problem]:
+def _composition(shapes: Shapes) -> list[Problem]:
     rows = [compose_rows_problem(op, *shape) for op in (
-        declared.weighted_moments(), declared.normalized_distance()) for shape in _TALL]
+        declared.weighted_moments(), declared.normalized_distance()) for shape in shapes.tall]
     return rows + [compose_product_problem(declared.product_logsumexp(), *shape)
-                   for shape in _PRODUCTS]
+                   for shape in shapes.products]
+
+
+_FAMILIES: dict[str, Callable[[Shapes], list[Problem]]] = {
+    "reduction": lambda shapes: [reduce_problem(op, *shape) for op in SWEPT_STATES
+                                 for shape in shapes.rows],
+    "streaming": lambda shapes: [stream_problem(*shape) for shape in shapes.rows],
+    "staging": lambda shapes: [stage_problem(n, taps) for n in shapes.windows
+                               for taps in (1, 9, 33, 65)],
+    "rematerialization": _remat,
+    "boundary": _boundary,
+    "composition": _composition,
+}
 
 
 # Tiny, ragged, and longer than a thread's share.
@@ -83,15 +123,8 @@ VERIFY: dict[str, Callable[[], list[Problem]]] = {
     "composition": _verify_composition,
 }
 
-SWEEP: dict[str, Callable[[], list[Problem]]] = {
-    "reduction": lambda: [reduce_problem(op, *shape) for op in SWEPT_STATES for shape in _ROWS],
-    "streaming": lambda: [stream_problem(*shape) for shape in _ROWS],
-    "staging": lambda: [stage_problem(n, taps) for n in (1 << 18, 1 << 21, 1 << 24)
-                        for taps in (1, 9, 33, 65)],
-    "rematerialization": _sweep_remat,
-    "boundary": _sweep_boundary,
-    "composition": _sweep_composition,
-}
+SWEEP = {family: partial(make, _SWEPT) for family, make in _FAMILIES.items()}
+BETWEEN = {family: partial(make, _BETWEEN) for family, make in _FAMILIES.items()}
 
 
 def condition(problem: Problem) -> str:

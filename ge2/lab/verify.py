@@ -96,7 +96,8 @@ def _digests(one: Realization, failed: set[tuple[str, str]]) -> list[str]:
     describer = Describer(profile_for("sm_90a"), bind=plans.bind)
     family = one.family.name
     return [describer.sources(p, one.variant)
-            for p in (*sweep.VERIFY[family](), *sweep.SWEEP[family]()) if one.serves(p)]
+            for problems in (sweep.VERIFY, sweep.SWEEP, sweep.BETWEEN)
+            for p in problems[family]() if one.serves(p)]
 
 
 def names() -> list[str]:

@@ -41,11 +41,11 @@ def test_kernels_that_differ_in_a_loaded_property_are_loaded_apart() -> None:
 def test_the_sweep_applies_them_to_one_problem_of_a_state() -> None:
     for family, states in RESTRICTED.items():
         problems = sweep.SWEEP[family]()
-        chosen = [p for p in problems if conditions.is_restricted(family, p, problems)]
+        chosen = [p for p in problems if conditions.is_restricted(family, p)]
         assert [sweep.condition(p) for p in chosen] == list(states)
         found = realizations(family, "sm_90a")
-        few = bench.candidates(family, chosen[0], problems, found)
+        few = bench.candidates(family, chosen[0], found)
         assert len(few) >= 6 * sum(one.serves(chosen[0]) for one in found)
         other = next(p for p in problems if p not in chosen)
-        assert len(bench.candidates(family, other, problems, found)) <= len(found)
+        assert len(bench.candidates(family, other, found)) <= len(found)
     assert len({r.id for r in few}) == len(few)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.util
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from ge2.cli import run
 from ge2.errors import Invalid
+from ge2.evidence import profiles
 from ge2.evidence.costmodel import raw_time
 from ge2.evidence.device import profile_for
 from ge2.evidence.exchange import write_file
@@ -27,12 +29,12 @@ H200 = profile_for("sm_90a")
 
 
 def made_up(families: tuple[str, ...] = tuple(primitives.FAMILIES), factor: float = 1.0,
-            device: str = device_key(H200)) -> list[Record]:
+            device: str = device_key(H200), problems: Any = sweep.SWEEP) -> list[Record]:
     """Return records whose times are the model's times a factor."""
     return [Record(problem=problem_key(p), op_type=p.op_type, shape="", variant=one.variant.id,
                    device=device, cubin="c", state="ok", roofline=0.5,
                    time_us=factor * raw_time(costs.axes(p, one, H200), H200))
-            for family in families for p in sweep.SWEEP[family]()
+            for family in families for p in problems[family]()
             for one in realizations(family, "sm_90a") if one.serves(p)]
 
 
@@ -53,6 +55,23 @@ def test_an_efficiency_that_follows_the_size_is_learned() -> None:
         for r in made_up(("streaming", "composition"))]
     for score in evaluate(H200, records, ["streaming", "composition"]):
         assert score.as_dict()["error_median"] < 0.02
+
+
+def test_sizes_between_are_judged_by_a_model_of_the_sweep() -> None:
+    between = [msgspec.structs.replace(r, time_us=2.0 * r.time_us)
+               for r in made_up(("streaming",), problems=sweep.BETWEEN)]
+    score, = evaluate(H200, made_up(("streaming",)) + between, ["streaming"])
+    assert score.held_out and score.as_dict()["problems"] == len(sweep.BETWEEN["streaming"]())
+    assert score.as_dict()["error_median"] == pytest.approx(0.5)  # half of what was measured
+
+
+def test_between_lies_inside_of_the_sweep_and_repeats_none_of_it() -> None:
+    for family, make in sweep.BETWEEN.items():
+        swept = sweep.SWEEP[family]()
+        for problem in make():
+            like = [p for p in swept if sweep.condition(p) == sweep.condition(problem)]
+            sizes = [sweep.extent(p) for p in like]
+            assert min(sizes) < sweep.extent(problem) < max(sizes) and problem not in like
 
 
 def test_a_wrong_pick_is_a_loss() -> None:
@@ -84,8 +103,8 @@ def test_the_page_is_self_contained_and_has_no_empty_plot() -> None:
 
 
 def test_conditions_are_shown_beside_the_usual_time() -> None:
-    problems = sweep.SWEEP["staging"]()
-    problem = next(p for p in problems if conditions.is_restricted("staging", p, problems))
+    problem = next(p for p in sweep.SWEEP["staging"]()
+                   if conditions.is_restricted("staging", p))
     records = made_up(("staging",))
     usual = {r.variant: r for r in records if r.problem == problem_key(problem)}
     for one in realizations("staging", "sm_90a"):
@@ -145,3 +164,27 @@ def test_the_commands_read_evidence_files(tmp_path: Path, capsys: pytest.Capture
     assert "streaming" in capsys.readouterr().out
     path.write_text("\n".join(path.read_text().splitlines()[:-2]))
     assert run(["lab", "evaluate", "--evidence", str(path)]) == 3
+
+
+def test_evidence_of_another_device_is_judged_and_shown(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, target = tmp_path / "e.jsonl", tmp_path / "r.html"
+    write_file(path, made_up(("composition",), device="NVIDIA L40S|sm_89|142"))
+    assert run(["lab", "report", "-o", str(target), "--device", "l40s",
+                "--evidence", str(path)]) == 0
+    text = target.read_text()
+    assert "Execution primitives on NVIDIA L40S" in text and "sm_89, 142 multi" in text
+    assert run(["lab", "evaluate", "--device", "L40S", "--evidence", str(path)]) == 0
+    assert "composition" in capsys.readouterr().out
+    assert run(["lab", "evaluate", "--device", "L4000", "--evidence", str(path)]) == 2
+
+
+@pytest.mark.parametrize("key", ["", "x", "a|b|c", "emulated NVIDIA H200|sm_90a|132", "a|sm_9|x"])
+def test_what_names_no_gpu_is_no_device(key: str) -> None:
+    assert profiles.of_key(key) is None
+
+
+def test_a_device_that_evidence_names_has_the_rates_of_its_share() -> None:
+    assert profiles.of_key(device_key(H200)) is H200
+    half = profiles.of_key("NVIDIA H200 MIG|sm_90a|66")
+    assert half is not None and half.fp32_tflops == H200.fp32_tflops / 2
