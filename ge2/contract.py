@@ -86,6 +86,8 @@ class DType(IntEnum):
     BOOL = 6
     U8 = 7
     I8 = 8
+    F8E4M3 = 9
+    F8E5M2 = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +123,27 @@ DTYPES: dict[str, DTypeInfo] = {
         DTypeInfo("bool", DType.BOOL, 1, "ge2::b8", "bool", "bool"),
         DTypeInfo("u8", DType.U8, 1, "unsigned char", "i32", "int"),
         DTypeInfo("i8", DType.I8, 1, "signed char", "i32", "int"),
+        DTypeInfo("f8e4m3", DType.F8E4M3, 1, "ge2::f8e4m3", "f32", "float"),
+        DTypeInfo("f8e5m2", DType.F8E5M2, 1, "ge2::f8e5m2", "f32", "float"),
     )
 }
 DTYPE_NAMES: dict[int, str] = {int(info.code): name for name, info in DTYPES.items()}
 
 
+FLOAT8_MAX = {"f8e4m3": 448.0, "f8e5m2": 57344.0}
+"""The largest finite values of the 8-bit floating types. Conversions to them saturate there,
+infinities included, as the GPU's instruction does; NaN stays NaN. f8e4m3 has no infinity."""
+
+_ML_DTYPES = {"bf16": "bfloat16", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
+
+
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return the NumPy dtype of an IR dtype name; bf16 comes from ml_dtypes."""
-    if name == "bf16":
+    """Return the NumPy dtype of an IR dtype name; bf16 and 8-bit floats come from ml_dtypes."""
+    if name in _ML_DTYPES:
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)  # type: ignore[no-any-return]
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_DTYPES[name]))
+        return found
     table = {"f32": "f4", "f16": "f2", "f64": "f8", "i32": "i4", "i64": "i8", "bool": "?",
              "u8": "u1", "i8": "i1"}
     result: np.dtype[Any] = np.dtype(table[name])

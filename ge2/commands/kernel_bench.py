@@ -159,7 +159,8 @@ def _laid_out(array: np.ndarray[Any, Any], strides: tuple[int, ...]) -> np.ndarr
         raise Invalid("an example with negative strides cannot be timed")
     last = sum((n - 1) * s for n, s in zip(array.shape, strides, strict=True))
     flat = np.zeros(1 + max(last, 0), array.dtype)
+    bits = f"u{array.itemsize}"  # NumPy has no strided views of some of ml_dtypes' types
     view = np.lib.stride_tricks.as_strided(
-        flat, array.shape, tuple(s * array.itemsize for s in strides))
-    view[...] = array
+        flat.view(bits), array.shape, tuple(s * array.itemsize for s in strides))
+    view[...] = array.view(bits)
     return flat

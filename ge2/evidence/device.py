@@ -66,14 +66,16 @@ def arch_of(major: int, minor: int) -> str:
 def capabilities(arch: str) -> dict[str, bool]:
     """Return the abilities of an architecture.
 
-    tensor_core: f16 mma.sync; bf16: bf16 and tf32 mma.sync; async_copy: cp.async; cluster: thread
-    block clusters; tma: bulk tensor copies; pdl: programmatic dependent launch; wgmma: sm_90a only.
+    tensor_core: f16 mma.sync; bf16: bf16 and tf32 mma.sync; fp8: mma.sync of 8-bit floats;
+    async_copy: cp.async; cluster: thread block clusters; tma: bulk tensor copies; pdl:
+    programmatic dependent launch; wgmma: sm_90a only.
     """
     number = arch_number(arch)
     return {
         "tensor_core": number >= 75,
         "bf16": number >= 80,
         "async_copy": number >= 80,
+        "fp8": number >= 89,
         "cluster": number >= 90,
         "tma": number >= 90,
         "pdl": number >= 90,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..compiler.ir.scalar_ops import C_TYPES
 from ..compiler.ir.size import smaller
-from ..contract import DTYPES
+from ..contract import DTYPES, FLOAT8_MAX
 from ..errors import Unsupported
 from ..problem import Problem
 from .gemm_call import MAX_GRID_Z, GemmCall, Operand, gemm_call
@@ -174,7 +174,7 @@ def _bytes_shape(variant: Variant, call: GemmCall) -> Shape:
                  max((bm + bn) * bk * stages, epilogue) + ALIGNMENT_SLACK)
 
 
-_MMA_NAMES = {"i8": "s8", "u8": "u8"}
+_MMA_NAMES = {"i8": "s8", "u8": "u8", "f8e4m3": "e4m3", "f8e5m2": "e5m2"}
 
 
 def _bytes_classes(variant: Variant, call: GemmCall, device: DeviceProfile) -> Classes:
@@ -183,6 +183,7 @@ def _bytes_classes(variant: Variant, call: GemmCall, device: DeviceProfile) -> C
     classes: list[tuple[str, Any]] = [
         ("MMA", _MMA_NAMES[call.a.dtype] + _MMA_NAMES[call.b.dtype]),
         ("TYPE_ACC", DTYPES[accumulator(call)].c_type), ("TYPE_COMPUTE", C_TYPES[y.compute]),
+        ("PROMOTES", cpp(call.a.dtype in FLOAT8_MAX)),
         ("WHOLE_Y", cpp(call.y.vector(False, (width,)) == width))]
     for name, operand in (("A", call.a), ("B", call.b)):
         classes += [(f"K_MAJOR_{name}", cpp(reads_k_major(operand))),

@@ -39,7 +39,8 @@ def examples_for(kernel: KernelInfo, k: int = K) -> list[Problem]:
 def _concrete(rule: DtypeRule) -> list[tuple[str, str, str]]:
     if rule.inputs[0] == "*":
         return [(d, d, d) for d in ("f32", "f16", "bf16", "f64", "i32", "i64")]
-    outputs = ("i32", "f32", "f16") if rule.output == "*" else (rule.output,)
+    sums = "i32" if DTYPES[rule.inputs[0]].kind == "int" else "bf16"
+    outputs = (sums, "f32", "f16") if rule.output == "*" else (rule.output,)
     return [(rule.inputs[0], rule.inputs[1], output) for output in outputs]
 
 
@@ -59,7 +60,8 @@ def gemm_problem(dtypes: tuple[str, str, str], *, shape: tuple[int, int, int] = 
     m, n, k = shape
     out = (m, n)
     compute = DTYPES[y].compute
-    acc = input(0, "i32" if DTYPES[a].itemsize == 1 else compute)
+    sums = "i32" if DTYPES[a].kind == "int" else "f32"
+    acc = input(0, compute if DTYPES[a].itemsize > 1 else sums)
     value = cast(acc, compute) + input(1, compute)
     bias_spec = TensorSpec(y, out, (0, 1), align)
     inputs: list[TensorSpec | None] = [

@@ -19,7 +19,7 @@ class OperatorMethods:
         Operator CAST(x).
 
         Args:
-            to: dtype, required. element type.
+            to: dtype, required. element type; 8-bit floats saturate.
         """
 
     def neg(self, x: Operand, *, name: str | None = None) -> Value:
@@ -657,7 +657,7 @@ class OperatorMethods:
         Args:
             axis: int, default 1. axis of a per-axis scale.
             block_size: int, default 0. elements of axis that share a scale; 0 = all.
-            output_dtype: dtype, default None. u8 or i8; u8.
+            output_dtype: dtype, default None. u8, i8 or an 8-bit float; default u8.
         """
 
     def dequantize(

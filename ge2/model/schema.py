@@ -22,7 +22,7 @@ Extent = Annotated[int, Meta(ge=0, le=2**40)] | Annotated[
     str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(?!\n)$", description="a named dimension")
 ]
 DTypeName = Annotated[
-    str, Meta(description="f32, f16, bf16, f64, i32, i64, bool, u8 or i8")
+    str, Meta(description="f32, f16, bf16, f64, i32, i64, bool, u8, i8, f8e4m3 or f8e5m2")
 ]
 Tolerance = Annotated[float, Meta(ge=0)]
 

@@ -20,7 +20,7 @@ from ..contract import numpy_dtype
 from ..errors import ModelError, near_matches
 
 _CODES = {"F32": "f32", "F16": "f16", "BF16": "bf16", "F64": "f64", "I32": "i32", "I64": "i64",
-          "BOOL": "bool", "U8": "u8", "I8": "i8"}
+          "BOOL": "bool", "U8": "u8", "I8": "i8", "F8_E4M3": "f8e4m3", "F8_E5M2": "f8e5m2"}
 _MAX_HEADER = 100_000_000
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import contract
-from ..contract import DTYPES, numpy_dtype
+from ..contract import DTYPES, FLOAT8_MAX, numpy_dtype
 from ..errors import DtypeMismatch, Invalid
 from ..problem import TensorSpec
 
@@ -118,15 +118,18 @@ def _host_address(dense: np.ndarray[Any, Any]) -> int:
 
 def _torch_to_numpy(tensor: Any) -> np.ndarray[Any, Any]:
     torch = sys.modules["torch"]
-    if tensor.dtype == torch.bfloat16:
-        bits: np.ndarray[Any, Any] = tensor.contiguous().view(torch.int16).numpy()
-        return bits.view(numpy_dtype("bf16"))
+    name = _TORCH_NAMES.get(str(tensor.dtype).removeprefix("torch."), "")
+    if name in ("bf16", *FLOAT8_MAX):  # torch does not hand these to NumPy
+        whole = torch.int16 if name == "bf16" else torch.uint8
+        bits: np.ndarray[Any, Any] = tensor.contiguous().view(whole).numpy()
+        return bits.view(numpy_dtype(name))
     array: np.ndarray[Any, Any] = tensor.numpy()
     return array
 
 
 _TORCH_NAMES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64": "f64",
-                "int32": "i32", "int64": "i64", "bool": "bool", "uint8": "u8", "int8": "i8"}
+                "int32": "i32", "int64": "i64", "bool": "bool", "uint8": "u8", "int8": "i8",
+                "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2"}
 _TORCH_DTYPES = {name: text for text, name in _TORCH_NAMES.items()}
 
 

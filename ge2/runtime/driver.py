@@ -397,7 +397,7 @@ def attributes(record: LaunchRecord, value_type: Callable[[], Any]) -> Iterator[
 
 _MAP_DTYPES = {"f32": "FLOAT32", "tf32": "TFLOAT32", "f16": "FLOAT16", "bf16": "BFLOAT16",
                "f64": "FLOAT64", "i32": "INT32", "i64": "INT64", "u8": "UINT8", "i8": "UINT8",
-               "bool": "UINT8"}
+               "bool": "UINT8", "f8e4m3": "UINT8", "f8e5m2": "UINT8"}
 
 
 def encode_tensor_map(spec: TensorMapSpec, address: int) -> bytes:

@@ -196,10 +196,12 @@ class Tensor:
     def view(self, raw: Array) -> Array:
         """Return the memory's bytes as the strided tensor."""
         dtype = numpy_dtype(self.spec.dtype)
-        body = raw[self.start:self.end].view(dtype)
+        # As plain bits: NumPy has no strided views of some of ml_dtypes' types.
+        body = raw[self.start:self.end].view(f"u{dtype.itemsize}")
         origin = (self.first - self.start) // dtype.itemsize
+        strides = tuple(s * dtype.itemsize for s in self.spec.strides)
         return np.lib.stride_tricks.as_strided(
-            body[origin:], self.spec.shape, tuple(s * dtype.itemsize for s in self.spec.strides))
+            body[origin:], self.spec.shape, strides).view(dtype)
 
 
 def allocate(device: Device, spec: TensorSpec) -> Tensor:

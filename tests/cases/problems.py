@@ -205,18 +205,24 @@ def _gemm_case(row: Mapping[str, Any], dtype: str) -> Case:
 _BYTE_STYLES = (("i8", "i8", None, "i32"), ("i8", "i8", "per_column", "f16"),
                 ("u8", "i8", "per_row", "f32"), ("i8", "u8", "scalar", "bf16"),
                 ("u8", "u8", None, "i32"), ("u8", "i8", "requantise", "u8"))
+_F8_STYLES = (("f8e4m3", "f8e4m3", "per_column", "bf16"), ("f8e5m2", "f8e4m3", "scalar", "f32"),
+              ("f8e4m3", "f8e5m2", None, "f16"), ("f8e5m2", "f8e5m2", "per_row", "f32"))
 
 
 def gemm_byte_cases() -> Iterator[Case]:
-    """Yield products of 8-bit integers: sums, scaled sums, and sums scaled and saturated to bytes.
+    """Yield products of 8-bit operands: sums, scaled sums, and sums scaled and saturated to bytes.
     """
-    rows = pairwise({
+    for styles in (_BYTE_STYLES, _F8_STYLES):
+        for row in _byte_rows(styles):
+            yield _gemm_byte_case(row)
+
+
+def _byte_rows(styles: Sequence[Any]) -> list[dict[str, Any]]:
+    return pairwise({
         "m": (1, 17, 64, 130), "n": (1, 33, 64, 136), "k": (0, 1, 16, 33, 128, 400),
         "batch": ((), (), (3,)), "trans_a": (False, True), "trans_b": (True, False),
         "a": ("dense", "pitched", "unaligned"), "b": ("dense", "pitched", "unaligned"),
-        "style": _BYTE_STYLES, "out": ("dense", "pitched", "unaligned")}, seed=6)
-    for row in rows:
-        yield _gemm_byte_case(row)
+        "style": styles, "out": ("dense", "pitched", "unaligned")}, seed=6)
 
 
 def _gemm_byte_case(row: Mapping[str, Any]) -> Case:
@@ -224,8 +230,10 @@ def _gemm_byte_case(row: Mapping[str, Any]) -> Case:
     first, second, style, out = row["style"]
     a = operand(first, (*batch, *((k, m) if row["trans_a"] else (m, k))), row["a"])
     b = operand(second, (*batch, *((n, k) if row["trans_b"] else (k, n))), row["b"])
-    acc = input(0, "i32")
-    scaled = cast(acc, "f32") * (input(1, "f32") * 2.0**-8) if style else acc
+    integers = DTYPES[first].kind == "int"
+    acc = input(0, "i32" if integers else "f32")
+    factor = 2.0**-8 if integers else 1.0
+    scaled = cast(acc, "f32") * (input(1, "f32") * factor) if style else acc
     if style == "requantise":
         saturated = maximum(minimum(scaled.apply("round") + 3.0, 255.0), 0.0)
         scaled, style = cast(saturated, "i32"), "per_column"

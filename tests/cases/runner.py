@@ -48,9 +48,11 @@ class Placed:
         dtype = numpy_dtype(spec.dtype)
         if spec.size == 0:
             return np.zeros(spec.shape, dtype)
-        storage = image[self.start:self.start + self.nbytes].view(dtype)
+        # As plain bits: NumPy has no strided views of some of ml_dtypes' types.
+        storage = image[self.start:self.start + self.nbytes].view(f"u{dtype.itemsize}")
         strides = tuple(s * dtype.itemsize for s in spec.strides)
-        return np.lib.stride_tricks.as_strided(storage[self.operand.offset:], spec.shape, strides)
+        return np.lib.stride_tricks.as_strided(storage[self.operand.offset:], spec.shape,
+                                               strides).view(dtype)
 
 
 class Runner:

@@ -13,6 +13,7 @@ nvrtc = pytest.importorskip("cupy_backends.cuda.libs.nvrtc", reason="needs cupy'
 
 ALL = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a")
 FROM_80 = ALL[1:]
+FROM_89 = ALL[3:]
 FROM_90 = ALL[4:]
 HOPPER = ("sm_90a",)
 
@@ -31,6 +32,8 @@ CALLS: dict[str, tuple[tuple[str, ...], str]] = {
                           "cp_async_commit(); cp_async_wait<2>();"),
     "cvt": (ALL, "f[0] = f16_to_f32(f32_to_f16(f[0])) + bf16_to_f32(f32_to_bf16(f[1]));"
                  "u[1] = pack_f16x2(f[2], f[3]) + pack_bf16x2(f[2], f[3]) + f64_to_f16(f[2]);"),
+    "cvt_f8": (ALL, "f[0] = e4m3_to_f32(f32_to_e4m3(f[0])) + e5m2_to_f32(f32_to_e5m2(f[1]))"
+                    " + narrow_f8<3, -6>(f[2], 448.f);"),
     "fence": (FROM_90, "fence_proxy_async_shared(); fence_mbarrier_init();"),
     "griddep": (ALL, "griddep_wait(); griddep_launch_dependents();"),
     "ldmatrix": (ALL, "unsigned r[4], q[2]; ldmatrix_x4(r, smem); u[0] = r[0] + r[3];"
@@ -56,6 +59,10 @@ CALLS: dict[str, tuple[tuple[str, ...], str]] = {
                      "mma_m16n8k32_s8u8(s, a, b); mma_m16n8k32_u8s8(s, a, b);"
                      "mma_m16n8k32_u8u8(s, a, b); u[4] = s[1];"),
     "movmatrix": (ALL, "u[0] = movmatrix_trans(u[1]);"),
+    "mma_f8": (FROM_89, "float d[4] = {f[0]}; unsigned a[4] = {u[0]}, b[2] = {u[1]};"
+                        "mma_m16n8k32_e4m3e4m3(d, a, b); mma_m16n8k32_e4m3e5m2(d, a, b);"
+                        "mma_m16n8k32_e5m2e4m3(d, a, b); mma_m16n8k32_e5m2e5m2(d, a, b);"
+                        "f[0] = d[0];"),
     "opaque": (ALL, "u[0] = opaque(i); float a[2] = {f[0], f[1]}; unsigned b[2] = {u[1], u[2]};"
                     "opaque(a); opaque(b); f[2] = a[0] + a[1]; u[3] = b[0] + b[1];"),
     "packed": (FROM_80, "u[0] = fma_f16x2(u[0], u[1], u[2]) + fma_bf16x2(u[1], u[2], u[3]);"),
@@ -156,7 +163,8 @@ def test_types_and_shared_memory_compile(arch: str) -> None:
         f"reinterpret_cast<{t}*>(args.out)[{k}] = ge2::from_compute<{t}>(args.f);"
         f"sum += static_cast<double>(ge2::to_compute(reinterpret_cast<{t}*>(args.in)[{k}]));"
         for k, t in enumerate(("float", "double", "int", "long long", "ge2::f16", "ge2::bf16",
-                               "ge2::b8", "signed char", "unsigned char")))
+                               "ge2::b8", "signed char", "unsigned char", "ge2::f8e4m3",
+                               "ge2::f8e5m2")))
     compile_text(
         "#include <ge2/types.cuh>\n#include <ge2/shared.cuh>\n"
         "struct Args { void* out; void* in; float f; };\n"
@@ -166,5 +174,5 @@ def test_types_and_shared_memory_compile(arch: str) -> None:
         "entry(const __grid_constant__ Args args) {\n"
         f"double sum = 0; {stores}\n"
         "ge2::shared_memory()[threadIdx.x] = 1; __syncthreads();\n"
-        "reinterpret_cast<double*>(args.out)[9] = sum + ge2::shared_memory()[0]"
+        "reinterpret_cast<double*>(args.out)[11] = sum + ge2::shared_memory()[0]"
         " + ge2::pack2<ge2::f16>(args.f, 1.f) + ge2::pack2<ge2::bf16>(args.f, 1.f);\n}\n", arch)

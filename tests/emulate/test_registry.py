@@ -90,7 +90,8 @@ def operand_values(name: str, spec: TensorSpec, slot: int, case: Case) -> np.nda
     if spec.size == 0:
         return np.zeros(spec.shape, numpy_dtype(spec.dtype))
     strides = tuple(s * storage.itemsize for s in spec.strides)
-    return np.lib.stride_tricks.as_strided(storage[-low:], spec.shape, strides)
+    bits = storage.view(f"u{storage.itemsize}")[-low:]  # as in tests/cases/runner.py
+    return np.lib.stride_tricks.as_strided(bits, spec.shape, strides).view(storage.dtype)
 
 
 def run_case(variant: Variant, case: Case, device: DeviceProfile) -> None:

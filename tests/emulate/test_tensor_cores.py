@@ -110,6 +110,19 @@ def test_mma_of_bytes(types: str) -> None:
     assert np.array_equal(case.run()["d"], left @ right.T - 1)
 
 
+@pytest.mark.parametrize("types", ["e4m3e4m3", "e4m3e5m2", "e5m2e4m3", "e5m2e5m2"])
+def test_mma_of_8_bit_floats(types: str) -> None:
+    """Small integers, exact in both types; the accumulator starts at -1."""
+    text = (BYTES.replace("mma.cuh", "mma_f8.cuh").replace("TYPES", types)
+            .replace("int* d", "float* d").replace("int d[4]", "float d[4]"))
+    kinds = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
+    a, b = (_RNG.integers(-4, 5, shape).astype(np.float32).astype(kinds[kind])
+            for shape, kind in (((16, 32), types[:4]), ((8, 32), types[4:])))
+    case = Case(text, {"a": a.view(np.uint8), "b": b.view(np.uint8)}, {"d": ((16, 8), "f4")})
+    assert np.array_equal(case.run()["d"],
+                          a.astype(np.float32) @ b.astype(np.float32).T - 1)
+
+
 WGMMA = Case(
     """#include <ge2/ptx/fence.cuh>
 #include <ge2/ptx/wgmma.cuh>

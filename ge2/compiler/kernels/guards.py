@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from ...contract import FLOAT8_MAX
 from ...errors import KernelSpecError, near_matches
 from ...problem import Problem
 from .conv_plans import refuse_conv, refuse_lines
@@ -158,6 +159,19 @@ def gemm_tensor_core(problem: Problem, variant: Variant, device: DeviceProfile) 
     return "bf16 needs sm_80" if is_bf16 and not device.caps["bf16"] else ""
 
 
+def gemm_tensor_core_8bit(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Tensor cores before sm_89 take 8-bit integers but not floats; sums of those need registers.
+    """
+    if not any(x is not None and x.dtype in FLOAT8_MAX for x in problem.inputs[:2]):
+        return ""
+    if not device.caps["fp8"]:
+        return "8-bit floats need sm_89"
+    native = device.arch in ("sm_89", "sm_120a")
+    if variant.param("BM") == 128 and not native:
+        return "no registers are left where mma.sync of 8-bit floats is made of other instructions"
+    return ""
+
+
 def gemm_f32_async(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
     """Splitting K needs clusters; tiles are addressed by 32-bit offsets."""
     from ...launch.gemm import async_refusal
@@ -295,6 +309,7 @@ CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "gemm_skinny_mma": gemm_skinny_mma,
     "gemm_skinny_ring": gemm_skinny_ring,
     "gemm_tensor_core": gemm_tensor_core,
+    "gemm_tensor_core_8bit": gemm_tensor_core_8bit,
     "gemm_wgmma": gemm_wgmma,
     "gemm_wgmma_any": gemm_wgmma_any,
     "gemm_wgmma_f32": gemm_wgmma_f32,

@@ -19,6 +19,7 @@ from .formula import evaluate
 from .opdef import (
     ALL,
     BOOL,
+    F8,
     FLOATS,
     INTS,
     NUMERIC,
@@ -202,7 +203,8 @@ _COMMUTES = ("associative", "commutative")
 _UNARY = (
     _row("IDENTITY", lambda x: x, "x.", dtypes=ALL, properties=("linear", "view")),
     _row("CAST", _cast, "x in another element type; float to integer truncates and saturates.",
-         dtypes=ALL, attrs=(AttrSpec("to", "dtype", REQUIRED, doc="element type"),)),
+         dtypes=ALL,
+         attrs=(AttrSpec("to", "dtype", REQUIRED, doc="element type; 8-bit floats saturate"),)),
     _row("NEG", lambda x: -x, "-x.", dtypes=SIGNED, properties=("linear", "involution")),
     _row("ABS", ex.absolute, "|x|.", dtypes=NUMERIC, properties=("idempotent",)),
     _row("SIGN", ex.sign, "-1, 0 or 1; NaN stays NaN.", dtypes=NUMERIC,
@@ -318,7 +320,7 @@ def _fused_dtypes(bundle: ExprBundle, dtypes: Sequence[str], given: str) -> list
     stored = {d for d in dtypes if DTYPES[d].kind == "float"}
     result = []
     for output in bundle.outputs:
-        if output.kind == "cast" and output.op in ("f16", "bf16", "u8", "i8"):
+        if output.kind == "cast" and output.op in ("f16", "bf16", "u8", "i8", *F8):
             result.append(output.op)
         elif output.dtype == "f32" and len(stored) == 1 and not stored & {"f64"}:
             result.append(next(iter(stored)))

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ...contract import DTYPES, REQUIRED, AttrSpec, numpy_dtype
+from ...contract import DTYPES, FLOAT8_MAX, REQUIRED, AttrSpec, numpy_dtype
 from ...errors import DtypeMismatch, GraphError, MissingInput, near_matches
 from ..ir.dim import Dim
 from ..ir.nodes import TensorType
@@ -24,7 +24,8 @@ FLOATS = ("f32", "f16", "bf16", "f64")
 INTS = ("i32", "i64", "u8", "i8")
 SIGNED = (*FLOATS, "i32", "i64", "i8")
 NUMERIC = (*FLOATS, *INTS)
-ALL = (*NUMERIC, "bool")
+F8 = tuple(FLOAT8_MAX)
+ALL = (*NUMERIC, "bool", *F8)
 INDEX = ("i32", "i64")
 BOOL = ("bool",)
 
@@ -229,15 +230,18 @@ def check_inputs(op: OpDef, types: Types) -> None:
 
 
 def widen(array: Array | None) -> Array | None:
-    """Return f16 and bf16 as f32; everything else as it is."""
+    """Return floats of 16 and 8 bits as f32; everything else as it is."""
     if array is None or array.dtype.char in "fdlqi?bB":
         return array
-    if array.dtype in (np.float16, numpy_dtype("bf16")):
+    if array.dtype in (np.float16, *(numpy_dtype(name) for name in ("bf16", *F8))):
         return array.astype(np.float32)
     return array
 
 
 def narrow(array: Any, dtype: str) -> Array:
-    """Return array in an IR dtype, rounded once; integers wrap as on the device."""
+    """Return array in an IR dtype, rounded once, as on the device: integers wrap, 8-bit floats
+    saturate."""
+    if dtype in FLOAT8_MAX:
+        array = np.clip(array, -FLOAT8_MAX[dtype], FLOAT8_MAX[dtype])
     result: Array = np.asarray(array).astype(numpy_dtype(dtype), copy=False)
     return result

@@ -12,10 +12,11 @@ from ...errors import DtypeMismatch, GraphError, ShapeMismatch
 from ..ir.dim import Extent
 from ..ir.nodes import TensorType
 from .gemm import matmul, product_shape
-from .opdef import FLOATS, Array, Arrays, Builder, OpDef, Types
+from .opdef import F8, FLOATS, Array, Arrays, Builder, OpDef, Types
 from .shapes import axis_of, optional, tensor
 
 _BYTES = ("u8", "i8")
+_CODES = (*_BYTES, *F8)
 _LIMITS = {"u8": (0, 255), "i8": (-128, 127)}
 _AXIS = AttrSpec("axis", "int", 1, doc="axis of a per-axis scale")
 _BLOCK = AttrSpec("block_size", "int", 0, doc="elements of axis that share a scale; 0 = all")
@@ -23,7 +24,9 @@ _BLOCK = AttrSpec("block_size", "int", 0, doc="elements of axis that share a sca
 
 def _check_scale(op: str, x: TensorType, scale: TensorType, zero: TensorType | None,
                  attrs: dict[str, Any]) -> None:
-    if zero is not None and zero.shape != scale.shape:
+    ones = ((), (1,))
+    if zero is not None and zero.shape != scale.shape and not (
+            zero.shape in ones and scale.shape in ones):
         raise ShapeMismatch(f"{op} zero_point and scale differ", found=zero, wanted=scale)
     if attrs["block_size"] < 0:
         raise GraphError(f"{op} block_size is negative", found=attrs["block_size"])
@@ -70,9 +73,9 @@ def _spread_value(builder: Builder, value: str, like: str, attrs: dict[str, Any]
 
 def _out_dtype(zero: TensorType | None, attrs: dict[str, Any]) -> str:
     given = attrs["output_dtype"]
-    if given is not None and (given not in _BYTES or (zero is not None and zero.dtype != given)):
+    if given is not None and (given not in _CODES or (zero is not None and zero.dtype != given)):
         raise DtypeMismatch("QUANTIZE output_dtype does not fit", found=given,
-                            wanted=zero.dtype if zero is not None else " or ".join(_BYTES))
+                            wanted=zero.dtype if zero is not None else " or ".join(_CODES))
     return zero.dtype if zero is not None else given or "u8"
 
 
@@ -86,7 +89,10 @@ def _reference_quantize(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
     x, scale, zero = arrays[0], arrays[1], optional(arrays, 2)
     assert x is not None and scale is not None
     dtype = attrs["output_dtype"] or "u8"
-    out = np.rint(x / _spread(scale, x, attrs))
+    out = x / _spread(scale, x, attrs)
+    if dtype in F8 or (zero is not None and zero.dtype.kind == "f"):
+        return [out if zero is None else out + _spread(zero, x, attrs)]
+    out = np.rint(out)
     if zero is not None:
         dtype = "u8" if zero.dtype == np.uint8 else "i8"
         out += _spread(zero, x, attrs)
@@ -101,12 +107,16 @@ def _decompose_quantize(builder: Builder, inputs: Sequence[str],
     # Rounded quotients above 2048 are not exact in f16.
     wide = [builder.op("CAST", value, to="f32") if builder.type(value).dtype in ("f16", "bf16")
             else value for value in (x, scale)]
-    out = builder.op("ROUND", builder.op("DIV", *wide))
+    out = builder.op("DIV", *wide)
+    if dtype not in F8:
+        out = builder.op("ROUND", out)
     if zero:
         offset = _spread_value(builder, zero, x, attrs)
         out = builder.op("ADD", out, builder.op("CAST", offset, to=builder.type(out).dtype))
-    low, high = _LIMITS[dtype]
-    return [builder.op("CAST", builder.op("CLIP", out, min=low, max=high), to=dtype)]
+    if dtype not in F8:
+        low, high = _LIMITS[dtype]
+        out = builder.op("CLIP", out, min=low, max=high)
+    return [builder.op("CAST", out, to=dtype)]
 
 
 def _infer_dequantize(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
@@ -217,14 +227,15 @@ def _decompose_dynamic(builder: Builder, inputs: Sequence[str],
 
 OPDEFS = (
     OpDef("QUANTIZE", ("x", "scale", "zero_point?"), 1,
-          (_AXIS, _BLOCK, AttrSpec("output_dtype", "dtype", None, doc="u8 or i8; u8")),
+          (_AXIS, _BLOCK, AttrSpec("output_dtype", "dtype", None,
+                                   doc="u8, i8 or an 8-bit float; default u8")),
           _infer_quantize, _reference_quantize, properties=frozenset({"rematerializable"}),
-          family="composite", dtypes=FLOATS, other={"zero_point": _BYTES},
+          family="composite", dtypes=FLOATS, other={"zero_point": _CODES},
           decompose=_decompose_quantize,
           doc="round(x / scale) + zero_point, saturated; halves to even."),
     OpDef("DEQUANTIZE", ("x", "scale", "zero_point?"), 1, (_AXIS, _BLOCK), _infer_dequantize,
           _reference_dequantize, properties=frozenset({"rematerializable"}), family="composite",
-          dtypes=(*_BYTES, "i32"), other={"scale": FLOATS}, decompose=_decompose_dequantize,
+          dtypes=(*_BYTES, "i32", *F8), other={"scale": FLOATS}, decompose=_decompose_dequantize,
           doc="(x - zero_point) * scale, in scale's element type."),
     OpDef("DYNAMIC_QUANTIZE", ("x",), 3, (), _infer_dynamic, _reference_dynamic,
           properties=frozenset({"rematerializable"}), family="row", dtypes=("f32",),

@@ -14,10 +14,10 @@ from ..ir.expr import Expr, ExprBundle, cast, input
 from ..ir.nodes import TensorType
 from .activations import evaluate_bundle
 from .gemm import product_shape
-from .opdef import ALL, Array, Arrays, OpDef, Types
+from .opdef import ALL, F8, Array, Arrays, OpDef, Types
 from .shapes import broadcasts_to, optional, tensor
 
-BYTES = ("i8", "u8")
+BYTES = ("i8", "u8", *F8)
 OPERANDS = ("a_scale", "b_scale", "bias")
 _OUTPUTS = ("f32", "f16", "bf16", "i32")
 

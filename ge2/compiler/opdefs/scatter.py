@@ -13,7 +13,7 @@ from ..ir import expr as ex
 from ..ir.expr import Expr
 from ..ir.nodes import TensorType
 from .index import check_elements, element_places, tuple_extent
-from .opdef import INDEX, Array, Arrays, Builder, OpDef, Types
+from .opdef import INDEX, NUMERIC, Array, Arrays, Builder, OpDef, Types
 from .reduce import highest, lowest
 from .shapes import axis_of, product, row_major, tensor
 
@@ -240,14 +240,15 @@ def _last_hit(builder: Builder, wide: str) -> tuple[str, str]:
     return last, builder.constant(np.asarray(0, np.int32))
 
 
+_REDUCED = (*NUMERIC, "bool")
 OPDEFS = (
     OpDef("SCATTER_ELEMENTS", ("x", "indices", "updates"), 1, (_AXIS, _REDUCTION),
           _infer_scatter_elements, _reference_scatter_elements, family="scatter",
           decompose=_decompose_scatter_elements,
-          properties=frozenset({"order_sensitive"}), other={"indices": INDEX},
+          properties=frozenset({"order_sensitive"}), dtypes=_REDUCED, other={"indices": INDEX},
           doc="x with single elements replaced or combined; indices outside are dropped."),
     OpDef("SCATTER_ND", ("x", "indices", "updates"), 1, (_REDUCTION,), _infer_scatter_nd,
           _reference_scatter_nd, properties=frozenset({"order_sensitive"}), family="scatter",
-          other={"indices": INDEX}, decompose=_decompose_scatter_nd,
+          dtypes=_REDUCED, other={"indices": INDEX}, decompose=_decompose_scatter_nd,
           doc="x with slices at index tuples replaced or combined; tuples outside are dropped."),
 )

@@ -142,9 +142,10 @@ def _view(memory: Memory, tensor: Tensor, raw: Array) -> Array:
     """Return raw bytes of the tensor's buffer (one per byte) as a strided array of elements."""
     dtype = numpy_dtype(tensor.spec.dtype)
     first = (tensor.address - tensor.buffer.address) // dtype.itemsize
-    flat = raw.view(dtype)
     strides = tuple(s * dtype.itemsize for s in tensor.spec.strides)
-    return np.lib.stride_tricks.as_strided(flat[first:], tensor.spec.shape, strides)
+    # As plain bits: NumPy has no strided views of some of ml_dtypes' types.
+    flat = raw.view(f"u{dtype.itemsize}")[first:]
+    return np.lib.stride_tricks.as_strided(flat, tensor.spec.shape, strides).view(dtype)
 
 
 def _touched(tensor: Tensor) -> Array:

@@ -33,6 +33,8 @@ enum class DType : int {
     BOOL = 6,
     U8 = 7,
     I8 = 8,
+    F8E4M3 = 9,
+    F8E5M2 = 10,
 };
 
 enum class ActKind : int {

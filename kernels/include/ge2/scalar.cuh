@@ -172,6 +172,20 @@ inline float round_to_odd(double x) {
 inline float cast_f16(double x) { return cast_f16(round_to_odd(x)); }
 inline float cast_bf16(double x) { return cast_bf16(round_to_odd(x)); }
 
+// To an 8-bit float and back: to the nearest, ties to even, saturated at `most`. Below `least`
+// numbers are multiples of the spacing of floats just above `grid`, elsewhere `dropped` bits go.
+inline float cast_f8(float x, float most, float least, float grid, int dropped) {
+  if (x != x) return x;
+  float size = ::fabsf(x);
+  size = size > most ? most : size;
+  if (size < least) return ::copysignf((size + grid) - grid, x);
+  const unsigned bits = f32_to_bits(size);
+  const unsigned half = (1u << (dropped - 1)) - 1u + ((bits >> dropped) & 1u);
+  return ::copysignf(bits_to_f32((bits + half) >> dropped << dropped), x);
+}
+inline float cast_f8e4m3(float x) { return cast_f8(x, 448.0f, 0x1p-6f, 16384.0f, 20); }
+inline float cast_f8e5m2(float x) { return cast_f8(x, 57344.0f, 0x1p-14f, 128.0f, 21); }
+
 // Float to integer truncates and saturates; NaN becomes 0.
 inline int cast_i32(float x) {
   if (x != x) return 0;
@@ -197,6 +211,9 @@ template <typename T> inline int cast_i32(T x) { return static_cast<int>(x); }
 template <typename T> inline long long cast_i64(T x) { return static_cast<long long>(x); }
 template <typename T> inline float cast_f16(T x) { return cast_f16(static_cast<double>(x)); }
 template <typename T> inline float cast_bf16(T x) { return cast_bf16(static_cast<double>(x)); }
+
+template <typename T> inline float cast_f8e4m3(T x) { return cast_f8e4m3(static_cast<float>(x)); }
+template <typename T> inline float cast_f8e5m2(T x) { return cast_f8e5m2(static_cast<float>(x)); }
 
 // Narrow integers wrap and go on as int.
 template <typename T> inline int cast_u8(T x) { return static_cast<unsigned char>(cast_i32(x)); }

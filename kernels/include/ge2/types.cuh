@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ge2/ptx/cvt.cuh>
+#include <ge2/ptx/cvt_f8.cuh>
 
 // NVRTC before 13.1 has no __builtin_offsetof.
 #if !defined(offsetof) && defined(__CUDACC_RTC__)
@@ -18,6 +19,14 @@ struct f16 {
 
 struct bf16 {
     unsigned short bits;
+};
+
+struct f8e4m3 {
+    unsigned char bits;
+};
+
+struct f8e5m2 {
+    unsigned char bits;
 };
 
 // One byte, 0 or 1.
@@ -47,6 +56,14 @@ struct ComputeOf<bf16> {
     using type = float;
 };
 template <>
+struct ComputeOf<f8e4m3> {
+    using type = float;
+};
+template <>
+struct ComputeOf<f8e5m2> {
+    using type = float;
+};
+template <>
 struct ComputeOf<b8> {
     using type = bool;
 };
@@ -63,6 +80,8 @@ using compute_t = typename ComputeOf<T>::type;
 
 inline float to_compute(f16 x) { return ptx::f16_to_f32(x.bits); }
 inline float to_compute(bf16 x) { return ptx::bf16_to_f32(x.bits); }
+inline float to_compute(f8e4m3 x) { return ptx::e4m3_to_f32(x.bits); }
+inline float to_compute(f8e5m2 x) { return ptx::e5m2_to_f32(x.bits); }
 inline float to_compute(float x) { return x; }
 inline double to_compute(double x) { return x; }
 inline bool to_compute(b8 x) { return x.bits != 0; }
@@ -72,6 +91,7 @@ inline int to_compute(int x) { return x; }
 inline long long to_compute(long long x) { return x; }
 
 // How one storage type is made from a computed value; f16 and bf16 round to nearest even, once.
+// 8-bit floats are made from floats, and saturate.
 template <typename T>
 struct Store {
     template <typename V>
@@ -92,6 +112,20 @@ struct Store<bf16> {
     template <typename V>
     static bf16 from(V v) {
         return bf16{ptx::f32_to_bf16(static_cast<float>(v))};
+    }
+};
+template <>
+struct Store<f8e4m3> {
+    template <typename V>
+    static f8e4m3 from(V v) {
+        return f8e4m3{ptx::f32_to_e4m3(static_cast<float>(v))};
+    }
+};
+template <>
+struct Store<f8e5m2> {
+    template <typename V>
+    static f8e5m2 from(V v) {
+        return f8e5m2{ptx::f32_to_e5m2(static_cast<float>(v))};
     }
 };
 template <>

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ....contract import numpy_dtype
+from ....contract import FLOAT8_MAX, numpy_dtype
 from ..scalar_ops import SCALAR_OPS
 from .node import ROUNDING, Expr, walk
 
@@ -62,6 +62,8 @@ def _cast(x: Array, target: str) -> Array:
     dtype = numpy_dtype(target)
     if x.dtype.kind == "f" and dtype.kind in "iu":
         x = _truncate(x, "i8" if target == "i64" else "i4")
+    if target in FLOAT8_MAX:
+        x = np.clip(x.astype(np.float32), -FLOAT8_MAX[target], FLOAT8_MAX[target])
     result = x.astype(dtype)
     return result.astype(numpy_dtype(ROUNDING[target])) if target in ROUNDING else result
 

@@ -16,7 +16,8 @@ Number = int | float | bool
 Operand = Union["Expr", int, float, bool]
 
 # Targets of a cast that round and then continue in a wider compute dtype.
-ROUNDING = {"f16": "f32", "bf16": "f32", "u8": "i32", "i8": "i32"}
+ROUNDING = {"f16": "f32", "bf16": "f32", "f8e4m3": "f32", "f8e5m2": "f32", "u8": "i32",
+            "i8": "i32"}
 
 
 class Expr:
@@ -227,8 +228,9 @@ def select(condition: Expr, yes: Operand, no: Operand) -> Expr:
 def cast(x: Expr, dtype: str) -> Expr:
     """Return x converted to dtype.
 
-    f16 and bf16 are rounding points: the value is rounded and goes on as f32. u8 and i8 wrap and
-    go on as i32. A float to integer conversion truncates and saturates; NaN becomes 0.
+    Floats of 16 and 8 bits are rounding points: the value is rounded (to 8 bits: and saturated)
+    and goes on as f32. u8 and i8 wrap and go on as i32. A float to integer conversion truncates
+    and saturates; NaN becomes 0.
     """
     result = ROUNDING.get(dtype, dtype)
     if dtype not in ROUNDING:

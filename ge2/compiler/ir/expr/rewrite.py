@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from ....contract import FLOAT8_MAX
 from .bundle import ExprBundle
 from .node import Expr, Number, binary, cast, const, input, scalar, select, unary, walk
 
@@ -21,7 +22,7 @@ def substitute(outputs: Sequence[Expr], replace: Mapping[int, Expr]) -> tuple[Ex
 
 
 def widen(bundle: ExprBundle) -> ExprBundle:
-    """Return the bundle computed in f64 instead of f32, without f16 and bf16 rounding points."""
+    """Return the bundle computed in f64 instead of f32, without rounding points of floats."""
     def leaf(node: Expr) -> Expr:
         if node.dtype != "f32":
             return node
@@ -30,7 +31,7 @@ def widen(bundle: ExprBundle) -> ExprBundle:
         return (input if node.kind == "input" else scalar)(int(node.value), "f64")
 
     def target(name: str) -> str:
-        return "f64" if name in ("f32", "f16", "bf16") else name
+        return "f64" if name in ("f32", "f16", "bf16", *FLOAT8_MAX) else name
 
     return ExprBundle(_rebuild(bundle.outputs, leaf, target))
 

@@ -8,6 +8,7 @@ import numpy as np
 from onnx import helper
 
 from ....compiler.ir.dim import Dim
+from ....contract import FLOAT8_MAX
 from ...node_writer import Unmapped
 from ..call import Call
 from ..values import Known, type_name
@@ -40,13 +41,19 @@ for _name, _op, *_attrs in (
 @RULES.rule("Cast")
 def _cast(call: Call) -> str:
     call.only("to", "saturate", "round_mode")
-    return call.make("CAST", call.value(0), to=dtype_of(call.attrs["to"]))
+    return _to(call, dtype_of(call.attrs["to"]))
+
+
+def _to(call: Call, dtype: str) -> str:
+    if dtype in FLOAT8_MAX and not call.attrs.get("saturate", 1):
+        raise Unmapped("an element type of 8 bits without saturation")
+    return call.make("CAST", call.value(0), to=dtype)
 
 
 @RULES.rule("CastLike")
 def _cast_like(call: Call) -> str:
     call.only("saturate", "round_mode")
-    return call.make("CAST", call.value(0), to=call.type(1).dtype)
+    return _to(call, call.type(1).dtype)
 
 
 @RULES.rule("Clip")

@@ -41,6 +41,8 @@ inline int read_only(const int* p) { return __ldg(p); }
 inline long long read_only(const long long* p) { return __ldg(p); }
 inline f16 read_only(const f16* p) { return f16{__ldg(&p->bits)}; }
 inline bf16 read_only(const bf16* p) { return bf16{__ldg(&p->bits)}; }
+inline f8e4m3 read_only(const f8e4m3* p) { return f8e4m3{__ldg(&p->bits)}; }
+inline f8e5m2 read_only(const f8e5m2* p) { return f8e5m2{__ldg(&p->bits)}; }
 inline b8 read_only(const b8* p) { return b8{__ldg(&p->bits)}; }
 inline signed char read_only(const signed char* p) { return __ldg(p); }
 inline unsigned char read_only(const unsigned char* p) { return __ldg(p); }

@@ -1,4 +1,4 @@
-// Values of the 16-bit floating types.
+// Values of the 16-bit and 8-bit floating types, and of 8-bit integers.
 #pragma once
 
 #include <cstring>
@@ -30,6 +30,15 @@ inline float f16_value(u16 bits) {
   float f;
   std::memcpy(&f, &word, 4);
   return f;
+}
+
+// Types of bytes: 0 s8, 1 u8, 2 e4m3, 3 e5m2.
+inline float byte_value(u8 bits, u32 type) {
+  if (type == 0) return static_cast<signed char>(bits);
+  if (type == 1) return bits;
+  if (type == 3) return f16_value(static_cast<u16>(bits << 8));
+  if ((bits & 0x7f) == 0x7f) return f16_value(0x7fff);
+  return f16_value(static_cast<u16>((bits & 0x80) << 8 | (bits & 0x7f) << 7)) * 256.0f;
 }
 
 }  // namespace emu

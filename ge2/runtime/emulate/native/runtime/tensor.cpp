@@ -125,12 +125,11 @@ void finish_mma(Warp& w, u32) {
   }
 }
 
-// Products of bytes: 16 x 8 x 32.
+// Products of bytes: 16 x 8 x 32. Sums of integers wrap; those of 8-bit floats are rounded once.
 void finish_mma_bytes(Warp& w, u32) {
-  int a[16][32], b[32][8];
+  float a[16][32], b[32][8];
   const auto byte = [](u32 word, u32 i, u32 type) {
-    const u8 value = static_cast<u8>(word >> i * 8);
-    return type == 0 ? int{static_cast<signed char>(value)} : int{value};
+    return byte_value(static_cast<u8>(word >> i * 8), type);
   };
   for (u32 lane = 0; lane < 32; ++lane) {
     const MmaBytesSlot& s = slot_of<MmaBytesSlot>(w, lane);
@@ -142,10 +141,13 @@ void finish_mma_bytes(Warp& w, u32) {
     }
   }
   for (u32 lane = 0; lane < 32; ++lane) {
-    u32* d = static_cast<u32*>(slot_of<MmaBytesSlot>(w, lane).d);
+    const MmaBytesSlot& s = slot_of<MmaBytesSlot>(w, lane);
     for (u32 i = 0; i < 4; ++i) {
       const u32 row = lane / 4 + 8 * (i >> 1), col = lane % 4 * 2 + (i & 1);
-      for (u32 k = 0; k < 32; ++k) d[i] += static_cast<u32>(a[row][k] * b[k][col]);
+      double sum = 0.0;
+      for (u32 k = 0; k < 32; ++k) sum += static_cast<double>(a[row][k]) * b[k][col];
+      if (s.type_a < 2) static_cast<u32*>(s.d)[i] += static_cast<u32>(static_cast<int>(sum));
+      else static_cast<float*>(s.d)[i] = static_cast<float>(static_cast<float*>(s.d)[i] + sum);
     }
   }
 }

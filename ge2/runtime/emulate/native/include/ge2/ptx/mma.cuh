@@ -3,7 +3,7 @@
 
 extern "C" void ge2emu_mma(float* d, const unsigned* a, const unsigned* b, unsigned type,
                            const char* file, int line);
-// Types of bytes: 0 s8, 1 u8.
+// Types of bytes: 0 s8, 1 u8, 2 e4m3, 3 e5m2.
 extern "C" void ge2emu_mma_bytes(void* d, const unsigned* a, const unsigned* b, unsigned type_a,
                                  unsigned type_b, const char* file, int line);
 
