@@ -30,12 +30,14 @@ class DecodePlan:
     """How one call is spread over the device.
 
     Attributes:
+        total: query rows of a key head.
         tiles: of 8 query rows, that a block takes.
         shares: blocks that share no keys: key heads of all samples, times groups of query rows.
         splits: blocks that share the keys of one.
         slots: blocks that the device holds at a time.
     """
 
+    total: int
     tiles: int
     shares: int
     splits: int
@@ -59,7 +61,7 @@ def decode_plan(variant: Variant, call: AttentionCall, device: DeviceProfile) ->
     shares = larger(1, call.batch * call.groups * -(-total // (8 * tiles)))
     slots = device.sm_count * blocks_per_multiprocessor(warps, call)
     splits = larger(1, smaller(slots // shares, -(-call.keys // (16 * warps))))
-    return DecodePlan(tiles, shares, splits, slots)
+    return DecodePlan(total, tiles, shares, splits, slots)
 
 
 def blocks_per_multiprocessor(warps: int, call: AttentionCall) -> int:

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from ge2.compiler.kernels import registry
+from ge2.compiler.kernels import registry, selector
 from ge2.evidence.device import PROFILES, DeviceProfile
 from ge2.launch import attention_decode
 from ge2.launch.attention_call import attention_call
@@ -99,6 +99,15 @@ def test_splits_fill_the_device_once(batch: int, keys: int, wide: tuple[int, int
     for variant, wanted in ((WIDE, wide), (NARROW, narrow)):
         plan = decode_plan(variant, call, PROFILES["sm_90a"])
         assert (plan.shares, plan.splits, plan.slots) == wanted
+
+
+@pytest.mark.parametrize(("problem", "wanted"), [
+    (decoding(16, 8192), WIDE.id), (decoding(1, 32768), WIDE.id), (decoding(64, 2048), NARROW.id),
+    (attention_problem("bf16", (1, 8, 64, 128), keys=512), ""),
+    (attention_problem("bf16", (64, 12, 384, 64)), "")])
+def test_few_queries_are_decoded(problem: Problem, wanted: str) -> None:
+    best = selector.rank(problem, PROFILES["sm_90a"])[0].variant_id
+    assert best == wanted if wanted else not best.startswith(KERNEL.template.partition(".")[0])
 
 
 def test_as_many_splits_as_merge_slowly_in_the_last_block_are_merged_apart() -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from .attention_plans import attention_preference
 from .attention_wgmma_plans import wgmma_attention_preference
 from .conv_plans import conv_preference
+from .decode_plans import decode_preference
 from .elementwise_plans import elementwise_preference
 from .facts import GEMM_OPS, Facts
 from .gemm_plans import wgmma_preference
@@ -210,9 +211,11 @@ def scan_shape(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
 
 
 def attention_tiles(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
-    """Padded queries, masked keys, and the speed of tiles and schedules."""
+    """Padded queries, masked keys, the speed of tiles and schedules, waves of blocks."""
     if variant.kernel.name == "attention_wgmma":
         return wgmma_attention_preference(facts.problem, variant)
+    if variant.kernel.name == "attention_decode":
+        return decode_preference(facts.problem, variant, device)
     return attention_preference(facts.problem, variant, device)
 
 
