@@ -10,6 +10,7 @@ from ..problem import Problem
 from .attention_call import AttentionCall, attention_call
 from .attention_decode import DECODE_RULES
 from .attention_examples import examples_for
+from .attention_grad import GRADIENT_RULES
 from .attention_wgmma import WgmmaAttentionRule
 from .record import LaunchRecord
 from .rule import LaunchRule
@@ -112,4 +113,5 @@ RULES: dict[str, LaunchRule] = {
     "attention.mma": MmaRule(),
     "attention.wgmma": WgmmaAttentionRule(),
     **DECODE_RULES,
+    **GRADIENT_RULES,
 }

@@ -28,7 +28,7 @@ FAR = 1 << 29  # a window as wide as all keys; sums of three such numbers fit 32
 
 HEADS_DTYPE = args_dtype(("pointer", "u8"), ("batch", "i8"), ("head", "i8"), ("row", "i8"))
 
-Field = tuple[str, str, str]
+Field = tuple[str, str, Any]
 """A member of Args that only one kernel has: C++ type, name, NumPy type."""
 
 
@@ -186,9 +186,9 @@ class AttentionCall:
         """
         packed, holes = _Fields({}, {}), {"q": self.q, "k": self.k, "v": self.v, "y": self.y}
         for name, heads in holes.items():
-            packed.add_heads(name, heads)
+            packed.addheads_spec(name, heads)
         if self.lse is not None:
-            packed.add_heads("lse", self.lse)
+            packed.addheads_spec("lse", self.lse)
         if self.mask is not None:
             packed.add_operand("mask", self.mask)
         for name, operand in self.extras:
@@ -211,7 +211,7 @@ class _Fields:
     values: dict[str, Any]
     holes: dict[str, tuple[int, int]]
 
-    def add_heads(self, name: str, x: Heads) -> None:
+    def addheads_spec(self, name: str, x: Heads) -> None:
         self.values[name] = {"batch": x.batch, "head": x.head, "row": x.row}
         self.holes[name] = (x.slot, 0)
 
@@ -331,8 +331,8 @@ def attention_call(problem: Problem) -> AttentionCall:
     return AttentionCall(
         batch=starts.shape[0] - 1 if starts else q.shape[0], heads=q.shape[1], groups=k.shape[1],
         queries=q.shape[2], keys=k.shape[2], size=q.shape[3], value_size=v.shape[3],
-        q=_heads(q, 0, "q"), k=_heads(k, 1, "k"), v=_heads(v, 2, "v"),
-        y=_heads(y, n_in, "output 0"),
+        q=heads_spec(q, 0, "q"), k=heads_spec(k, 1, "k"), v=heads_spec(v, 2, "v"),
+        y=heads_spec(y, n_in, "output 0"),
         lse=_statistics(problem.outputs[1], n_in + 1) if len(problem.outputs) > 1 else None,
         mask=_operand(mask, MASK) if mask else None, kv_len=length.dtype if length else "",
         starts=starts.dtype if starts else "", extras=extras, score=score,
@@ -354,7 +354,12 @@ def _window(value: Any) -> int:
     return FAR if value < 0 else smaller(value, FAR)
 
 
-def _heads(spec: TensorSpec, slot: int, name: str) -> Heads:
+def heads_spec(spec: TensorSpec, slot: int, name: str) -> Heads:
+    """Return a tensor [batch, head, row, element] as kernels take it.
+
+    Raises:
+        StrideMismatch: the elements of a head are not neighbours in memory.
+    """
     if spec.shape[3] != 1 and spec.strides[3] != 1 and spec.size:
         raise StrideMismatch("attention reads heads whose elements are neighbours", argument=name,
                              found=spec.strides, wanted="a last stride of 1")

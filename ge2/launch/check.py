@@ -144,6 +144,28 @@ def _attention(problem: Problem, op: KernelOp) -> None:
                                  found=given.strides, wanted="(1,)")
 
 
+def _attention_grad(problem: Problem, op: KernelOp) -> None:
+    from ..compiler import opdefs
+    from ..compiler.ir.types import TensorType
+
+    types = [None if t is None else TensorType(t.dtype, t.shape) for t in problem.inputs]
+    wanted = opdefs.infer("ATTENTION_GRAD", types, problem.attr_map)
+    for index, (spec, kind) in enumerate(zip(problem.outputs, wanted, strict=True)):
+        _require(spec.shape == kind.shape, f"output {index}", spec, kind.shape)
+        if spec.dtype != kind.dtype:
+            raise DtypeMismatch("ATTENTION_GRAD makes another element type",
+                                argument=f"output {index}", found=spec.dtype, wanted=kind.dtype)
+    named = {op.input_name(slot): spec for slot, spec in enumerate(problem.inputs)}
+    q, k, mask, length = (named.get(n) for n in ("q", "k", "mask", "kv_len"))
+    assert q is not None and k is not None
+    scores = (*q.shape[:3], k.shape[2])
+    if mask is not None:
+        _require(mask.shape == scores, "mask", mask, f"{scores}, expanded by stride 0")
+    if length is not None and not length.is_dense:
+        raise StrideMismatch("lengths lie side by side", argument="kv_len", found=length.strides,
+                             wanted="(1,)")
+
+
 def _norm_gemm(problem: Problem, op: KernelOp) -> None:
     x, scale, b = problem.inputs[:3]
     y = problem.outputs[0]
@@ -414,6 +436,7 @@ _CHECKS: dict[str, Callable[[Problem, KernelOp], None]] = {
     "ELEMENTWISE": _elementwise,
     "GEMM_BIAS_ACT": _gemm,
     "ATTENTION": _attention,
+    "ATTENTION_GRAD": _attention_grad,
     "NORM_GEMM": _norm_gemm,
     "MATMUL_NBITS": _nbits,
     "ROW": _row,

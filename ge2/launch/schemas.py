@@ -106,6 +106,14 @@ KERNEL_OPS: dict[str, KernelOp] = {
         ), doc="act(A W + bias); B [N, blocks, block_size / 2] has two codes of W in a byte, the "
                "even one in the low half: W = (code - zero_point) * scale; scales [N, blocks], "
                "zero_points [N, (blocks + 1) / 2] as B, 8 where absent"),
+        KernelOp("ATTENTION_GRAD", ("q", "k", "v", "y", "lse", "grad_y", "mask?", "kv_len?"), (
+            AttrSpec("scale", "float", REQUIRED, doc="factor of the products"),
+            AttrSpec("query_offset", "int", 0, doc="as of ATTENTION"),
+            AttrSpec("left_window_size", "int", -1, doc="keys seen before a query; -1 = all"),
+            AttrSpec("right_window_size", "int", -1,
+                     doc="keys seen after a query; -1 = all, 0 = causal"),
+        ), 3, "gradients of q, k and v of an ATTENTION from its result y [B, H, Q, V], its "
+           "log-sum-exps [B, H, Q] and the gradient of y"),
         KernelOp("ROW", ("x", "more*"), (AttrSpec("row", "expr", REQUIRED),), 8,
                  doc="a row operator over the last axis of x; more broadcast to x [*rows, n]"),
         KernelOp("SCAN", ("x",), (

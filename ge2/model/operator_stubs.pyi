@@ -1844,6 +1844,38 @@ class OperatorMethods:
             lse: bool, default False. also return the log-sum-exp of each row.
         """
 
+    def attention_grad(
+        self,
+        q: Operand,
+        k: Operand,
+        v: Operand,
+        y: Operand,
+        lse: Operand,
+        grad_y: Operand,
+        mask: Operand | None = None,
+        kv_len: Operand | None = None,
+        *,
+        scale: float | None = None,
+        is_causal: bool = False,
+        query_offset: Extent = 0,
+        left_window_size: Extent = -1,
+        right_window_size: Extent = -1,
+        name: str | None = None,
+    ) -> tuple[Value, ...]:
+        """gradients of q, k and v (rank 4) of an ATTENTION with result y and log-sum-exps lse
+                from that of y.
+
+        Operator ATTENTION_GRAD(q, k, v, y, lse, grad_y, mask?, kv_len?).
+
+        Args:
+            scale: float, default None. factor of the scores; 1 / sqrt(head size).
+            is_causal: bool, default False. a query sees keys up to its own place.
+            query_offset: int, default 0. place of query 0 among the keys (kv_len - Q when
+                kv_len is given).
+            left_window_size: int, default -1. keys seen before a query; -1 = all.
+            right_window_size: int, default -1. keys seen after a query; -1 = all.
+        """
+
     def rotary(
         self,
         x: Operand,

@@ -228,11 +228,18 @@ def _attention(problem: Problem, inputs: Inputs) -> list[Array]:
         **problem.attr_map, "lse": len(problem.outputs) > 1})
 
 
+def _attention_grad(problem: Problem, inputs: Inputs) -> list[Array]:
+    from ..compiler import opdefs
+
+    return opdefs.reference("ATTENTION_GRAD", list(inputs), problem.attr_map)
+
+
 _REFERENCES: dict[str, Callable[[Problem, Inputs], list[Array]]] = {
     "ELEMENTWISE": _elementwise,
     "GEMM_BIAS_ACT": _gemm,
     "MATMUL_NBITS": _nbits,
     "ATTENTION": _attention,
+    "ATTENTION_GRAD": _attention_grad,
     "NORM_GEMM": _norm_gemm,
     "ROW": _row,
     "LAB_NORMALIZE_SUM": _normalize_sum,
@@ -287,7 +294,7 @@ def _starts(problem: Problem, slot: int) -> Array:
 
 def _index_limit(problem: Problem, slot: int) -> int:
     table = problem.inputs[0]
-    if problem.op_type == "ATTENTION" and slot == 4:
+    if (problem.op_type, slot) in (("ATTENTION", 4), ("ATTENTION_GRAD", 7)):
         return problem.inputs[1].shape[2] + 1  # type: ignore[union-attr]
     if problem.op_type == "GATHER" and slot == 1 and table is not None:
         return max(table.shape[int(problem.attr_map["axis"])], 1)  # type: ignore[call-overload]

@@ -515,6 +515,10 @@ def cases_for(op_type: str) -> tuple[Case, ...]:
         from .attention import attention_cases
 
         return tuple(attention_cases())
+    if op_type == "ATTENTION_GRAD":
+        from .attention_grad import gradient_cases
+
+        return tuple(gradient_cases())
     makers: dict[str, Callable[[], Iterator[Case]]] = {
         "ELEMENTWISE": elementwise_cases,
         "GEMM_BIAS_ACT": lambda: (*(case for d in FLOATS for case in gemm_cases(d)),

@@ -237,6 +237,20 @@ def attention_decode(problem: Problem, variant: Variant, device: DeviceProfile) 
     return decode_refusal(attention_call(problem))
 
 
+def attention_grad_mma(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Tiles of all operands lie in shared memory."""
+    from ...launch.attention_grad import gradient_call, mma_gradient_bytes
+
+    return _exceeds_shared(mma_gradient_bytes(variant, gradient_call(problem).forward), device)
+
+
+def attention_grad_simt(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Tiles of all operands lie in shared memory."""
+    from ...launch.attention_grad import gradient_call, simt_gradient_bytes
+
+    return _exceeds_shared(simt_gradient_bytes(gradient_call(problem).forward), device)
+
+
 def attention_simt(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
     """Sums lie in registers; queries, keys, values and weights of a tile in shared memory."""
     from ...launch.attention import simt_refusal, simt_shared_bytes
@@ -287,6 +301,8 @@ def attention_wgmma(problem: Problem, variant: Variant, device: DeviceProfile) -
 
 CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "attention_decode": attention_decode,
+    "attention_grad_mma": attention_grad_mma,
+    "attention_grad_simt": attention_grad_simt,
     "attention_mma": attention_mma,
     "attention_simt": attention_simt,
     "attention_wgmma": attention_wgmma,

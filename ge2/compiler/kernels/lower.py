@@ -19,7 +19,7 @@ from ..opdefs.gemm_epilogue import epilogue_of
 from ..opdefs.layout import axis_pads
 from ..opdefs.scaled_matmul import scaled_epilogue
 from ..opdefs.shapes import spatial, window_pads
-from .lower_attention import lower_attention
+from .lower_attention import lower_attention, lower_attention_grad
 from .lower_row import lower_row
 from .lower_scan import lower_scan
 from .strides import collapse, expand
@@ -28,7 +28,8 @@ Specs = Sequence[TensorSpec | None]
 Ints = tuple[int, ...]
 
 _STRIDED = {"ELEMENTWISE": True, "GEMM_BIAS_ACT": True, "NORM_GEMM": True, "MATMUL_NBITS": True,
-            "ROW": True, "CONCAT": True, "SCAN": True, "ATTENTION": True, "GATHER": True,
+            "ROW": True, "CONCAT": True, "SCAN": True, "ATTENTION": True,
+            "ATTENTION_GRAD": True, "GATHER": True,
             "RESAMPLE": False, "PAD": True, "CONV2D": False, "POOL2D": False}
 
 
@@ -317,4 +318,5 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("RESHAPE", "FLATTEN", "SQUEEZE", "UNSQUEEZE", "TRANSPOSE", "EXPAND"), _copy),
 }
 _FAMILIES: dict[str, Rule] = {"elementwise": _elementwise, "row": lower_row, "scan": lower_scan,
-                              "attention": lower_attention}
+                              "attention": lower_attention,
+                              "attention_grad": lower_attention_grad}

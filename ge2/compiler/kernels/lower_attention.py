@@ -13,6 +13,7 @@ from ...problem import Problem, TensorSpec
 from ..ir.expr import ExprBundle, input
 from ..ir.nodes import TensorType
 from ..ir.size import smaller
+from ..opdefs.attention_grad import MASK as GRADIENT_MASK
 from ..opdefs.attention_parts import score_formula
 from ..opdefs.attention_shapes import EXTRAS, MASK, Q_STARTS, heads_of, sequences_of
 from .strides import expand
@@ -36,18 +37,40 @@ def lower_attention(op: str, attrs: dict[str, Any], inputs: Sequence[TensorSpec 
         given[slot] = None if spec is None else expand(spec, scores)
     counts = (h.heads, h.groups, h.groups)
     given[:3] = [_heads_first(s, n) for s, n in zip(inputs, counts, strict=False) if s is not None]
-    right = attrs["right_window_size"]
-    if attrs["is_causal"]:
-        right = 0 if right < 0 else smaller(right, 0)
     dtypes = tuple(s.dtype for s in inputs[EXTRAS:] if s is not None)
     found = {
         "scale": float(h.size or 1) ** -0.5 if attrs["scale"] is None else attrs["scale"],
         "query_offset": attrs["query_offset"], "left_window_size": attrs["left_window_size"],
-        "right_window_size": right,
+        "right_window_size": _right(attrs),
         "score": _score(attrs["softcap"], attrs["score"], kinds[0].dtype, dtypes),
     }
     return Problem("ATTENTION", tuple(given),
                    (_heads_first(outputs[0], h.heads), *outputs[1:]), tuple(sorted(found.items())))
+
+
+def lower_attention_grad(op: str, attrs: dict[str, Any], inputs: Sequence[TensorSpec | None],
+                         outputs: Sequence[TensorSpec]) -> Problem:
+    """Return the ATTENTION_GRAD problem of a node."""
+    given = list(inputs)
+    q, k = given[:2]
+    assert q is not None and k is not None
+    mask = given[GRADIENT_MASK] if len(given) > GRADIENT_MASK else None
+    if mask is not None:
+        given[GRADIENT_MASK] = expand(mask, (*q.shape[:3], k.shape[2]))
+    size = q.shape[3]
+    found = {
+        "scale": float(size or 1) ** -0.5 if attrs["scale"] is None else attrs["scale"],
+        "query_offset": attrs["query_offset"], "left_window_size": attrs["left_window_size"],
+        "right_window_size": _right(attrs)}
+    return Problem(op, tuple(given), tuple(outputs), tuple(sorted(found.items())))
+
+
+def _right(attrs: dict[str, Any]) -> Any:
+    """Return how many keys are seen after a query; causal is none."""
+    right = attrs["right_window_size"]
+    if not attrs["is_causal"]:
+        return right
+    return 0 if right < 0 else smaller(right, 0)
 
 
 def _heads_first(spec: TensorSpec, heads: int) -> TensorSpec:

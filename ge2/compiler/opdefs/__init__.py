@@ -15,6 +15,7 @@ from ..ir.nodes import TensorType
 from . import (
     add_norm,
     attention,
+    attention_grad,
     channel_norm,
     conv,
     conv_transpose,
@@ -53,7 +54,8 @@ OPS: dict[str, OpDef] = {
     op.name: op
     for module in (elementwise, gemm, einsum, quantize, normalize, channel_norm, reduce, extrema,
                    order, movement, layout, index, scatter, conv, conv_transpose, pool, resample,
-                   resize, attention, rotary, recurrent, fused_row, add_norm, norm_gemm, loss,
+                   resize, attention, attention_grad, rotary, recurrent, fused_row, add_norm,
+                   norm_gemm, loss,
                    quantize_rows, scaled_matmul, nbits)
     for op in module.OPDEFS
 }

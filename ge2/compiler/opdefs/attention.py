@@ -83,7 +83,8 @@ def _split(x: Array, heads: int) -> Array:
     return x.reshape(x.shape[0], x.shape[1], heads, -1).transpose(0, 2, 1, 3)
 
 
-def _allowed(attrs: dict[str, Any], h: Heads, mask: Array | None, length: Array | None) -> Array:
+def allowed_pairs(attrs: dict[str, Any], h: Heads, mask: Array | None,
+                  length: Array | None) -> Array:
     """Return which (query, key) pairs may meet, broadcastable to the scores."""
     queries, keys = int(h.queries), int(h.keys)  # type: ignore[arg-type]
     query, key = np.arange(queries)[:, None], np.arange(keys)[None]
@@ -153,7 +154,7 @@ def _attend(q: Array, k: Array, v: Array, h: Any, rest: list[Any], attrs: dict[s
     shape = (h.batch, h.groups, group, h.queries, h.keys)
     allowed = bias = None
     if is_masked(attrs, [None, None, None, *(x is not None for x in rest)]):
-        allowed = _by_group(_allowed(attrs, h, mask, length), shape)
+        allowed = _by_group(allowed_pairs(attrs, h, mask, length), shape)
     if mask is not None and mask.dtype != bool:
         bias = _by_group(mask, shape)
     extras = [_by_group(x, shape) for x in rest[EXTRAS - MASK:]]
