@@ -16,18 +16,24 @@ import numpy as np
 
 from . import errors
 
-GE2_API_VERSION = 2
+GE2_API_VERSION = 3
 
 VERSION_HISTORY: tuple[tuple[int, str, str], ...] = (
     (1, "First version.", "Nothing to migrate from."),
     (2, "GEMM_BIAS_ACT has the attribute f32 and may write a second output.",
      "Make blocks with encode_params, or put a zero behind `epilogue`."),
+    (3, "GEMM_BIAS_ACT has the attribute rows and may write one value per row.",
+     "Make blocks with encode_params, or put a zero behind `f32`."),
 )
 
 MAX_RANK = 8
 
 F32_MODES = ("ieee", "tf32", "x3")
 """How products of f32 are computed; x3 is as accurate as ieee, on tensor cores."""
+
+
+ROW_VALUES = ("none", "sum", "sumsquare", "max")
+"""What a product may say of each of its rows, in an output of its own."""
 
 
 class Status(IntEnum):

@@ -265,16 +265,26 @@ class _Builder:
 
     def _apart(self, node: Node) -> list[Node]:
         """Return the parts of a node that has no kernel here, or is slower in one launch."""
-        if node.op != "NORM_GEMM":
+        if node.op != "NORM_GEMM" and node.attrs.get("rows", "none") == "none":
             return []
         specs = {name: self.spec(name) for name in present(node.inputs)}
         try:
             problem = lower(node, specs)
-            if not runs_apart(problem, self.choose(problem, self.device).variant, self.device):
+            if not self._is_slow(problem, self.choose(problem, self.device).variant):
                 return []
         except _STRIDE_ERRORS as reason:
             log.topic("select").info("%s is planned as its parts: %s", node.name, reason)
         return composition(self.graph, node) or []
+
+    def _is_slow(self, problem: Problem, variant: Variant) -> bool:
+        """Return whether two kernels serve a problem better than the one that does all of it."""
+        if problem.op_type == "NORM_GEMM":
+            return runs_apart(problem, variant, self.device)
+        # Values of rows cost next to nothing, but only in the kernel that the product takes anyway.
+        attrs = tuple((k, "none" if k == "rows" else v) for k, v in problem.attrs)
+        alone = self.choose(replace(problem, outputs=problem.outputs[:-1], attrs=attrs),
+                            self.device).variant
+        return "row_values" not in alone.kernel.flags
 
     def _with_every_output(self, node: Node) -> Node:
         """Name the outputs that nobody reads: row kernels write all that an operator has."""

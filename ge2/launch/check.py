@@ -113,6 +113,10 @@ def _gemm(problem: Problem, op: KernelOp) -> None:
         if extra is not None:
             _require(extra.shape == y.shape, op.input_name(slot), extra,
                      f"{y.shape}, expanded by stride 0")
+    if problem.attr_map.get("rows", "none") != "none":
+        last = len(problem.outputs) - 1
+        _require(last > 0 and problem.outputs[last].shape == (*batch, m, 1), f"output {last}",
+                 problem.outputs[last], (*batch, m, 1))
 
 
 def _attention(problem: Problem, op: KernelOp) -> None:

@@ -11,14 +11,21 @@ from ..compiler.ir.size import smaller
 from ..contract import DTYPES, FLOAT8_MAX
 from ..errors import Unsupported
 from ..problem import Problem
-from .gemm_call import MAX_GRID_Z, GemmCall, Operand, gemm_call
+from .gemm_call import (
+    MAX_GRID_Z,
+    OPERAND_DTYPE,
+    GemmCall,
+    Operand,
+    gemm_call,
+    plain_args_dtype,
+)
 from .gemm_examples import examples_for
 from .gemm_skinny import DirectRule, RingRule, SkinnyRule
 from .gemm_source import ALIGNMENT_SLACK, Classes, cpp, source_of
 from .gemm_wgmma import WgmmaRule
 from .gemm_wgmma_any import WgmmaAnyRule
 from .gemm_wgmma_f32 import WgmmaF32Rule
-from .record import LaunchRecord
+from .record import SEMAPHORES, WORKSPACE, LaunchRecord, Reloc, args_checks
 from .rule import LaunchRule
 
 if TYPE_CHECKING:
@@ -69,11 +76,14 @@ class PlainRule:
         if refusal:
             raise Unsupported(refusal, argument=variant.id, found=problem)
         shape = self.shape(variant, call)
-        args, relocs = call.pack()
         tiles = -(-call.m // shape.tile[0]) * -(-call.n // shape.tile[1])
+        classes = self.classes(variant, call, device)
+        if call.row_value is not None:
+            return [_with_row_values(call, call.row_value, shape, variant, classes)]
+        args, relocs = call.pack()
         return [
             LaunchRecord(
-                kernel=source_of(variant, call, self.classes(variant, call, device)),
+                kernel=source_of(variant, call, classes),
                 grid=(tiles * shape.split, 1, smaller(call.batches, MAX_GRID_Z)),
                 block=shape.block,
                 args=args,
@@ -87,6 +97,27 @@ class PlainRule:
         """Return problems for compile tests; see LaunchRule."""
         return [p for p in examples_for(variant.kernel)
                 if not self.refusal or not self.refusal(variant, gemm_call(p))]
+
+
+def _with_row_values(call: GemmCall, row_value: Operand, shape: Shape, variant: Variant,
+                     classes: Classes) -> LaunchRecord:
+    """Return the launch of a product that says something of each row, by row_values.cuh."""
+    args, relocs = call.pack([row_value], (0, 0))
+    rows, columns = -(-call.m // shape.tile[0]), -(-call.n // shape.tile[1])
+    dtype = plain_args_dtype([name for name, _ in call.extras], ("row_value", OPERAND_DTYPE),
+                             ("row_parts", "u8"), ("arrived", "u8"))
+    return LaunchRecord(
+        kernel=source_of(variant, call, (*classes, ("ARGS_CHECKS", args_checks(dtype)))),
+        grid=(rows * columns, 1, smaller(call.batches, MAX_GRID_Z)), block=shape.block, args=args,
+        relocs=(*relocs, Reloc(dtype.itemsize - 16, WORKSPACE),
+                Reloc(dtype.itemsize - 8, SEMAPHORES)),
+        smem=shape.smem, workspace=call.batches * rows * columns * shape.tile[0] * 4,
+        semaphores=call.batches * rows)
+
+
+def _row_bytes(call: GemmCall, rows: int, parts: int) -> int:
+    """Return the shared memory that the values of a tile's rows take."""
+    return rows * parts * 4 + 16 if call.rows != "none" else 0
 
 
 def _simple_shape(variant: Variant, call: GemmCall) -> Shape:
@@ -108,11 +139,12 @@ def _simple_classes(variant: Variant, call: GemmCall, device: DeviceProfile) -> 
 def _tiled_shape(variant: Variant, call: GemmCall) -> Shape:
     bm, bn, bk = (int(variant.param(name)) for name in ("BM", "BN", "BK"))
     return Shape((bm, bn), (bm // 32 * (bn // 64) * 32, 1, 1),
-                 max(2 * (bm + bn) * bk, bm // 2 * bn) * 4 + ALIGNMENT_SLACK)
+                 max(2 * (bm + bn) * bk, bm // 2 * bn) * 4 + _row_bytes(call, bm, 1)
+                 + ALIGNMENT_SLACK)
 
 
 def _tiled_classes(variant: Variant, call: GemmCall, device: DeviceProfile) -> Classes:
-    return layout_classes(call, (4,))
+    return (("ROWS", call.rows), *layout_classes(call, (4,)))
 
 
 def _async_shape(variant: Variant, call: GemmCall) -> Shape:
@@ -121,19 +153,23 @@ def _async_shape(variant: Variant, call: GemmCall) -> Shape:
     pitches = sum(extent + (4 if reads_k_major(x) else 0)
                   for extent, x in ((bm, call.a), (bn, call.b)))
     staged = bm // 2 * (bn + 4)
+    rows = _row_bytes(call, bm, max(bn // 128, 1))
     return Shape((bm, bn), (bm // 64 * (bn // (4 * tn)) * 32, 1, 1),
-                 max(stages * pitches * bk, staged) * 4 + ALIGNMENT_SLACK,
+                 max(stages * pitches * bk, staged) * 4 + rows + ALIGNMENT_SLACK,
                  int(variant.param("SPLIT")))
 
 
 def _async_classes(variant: Variant, call: GemmCall, device: DeviceProfile) -> Classes:
     threads = _async_shape(variant, call).block[0]
     registers = 256 if int(variant.param("TN")) == 16 else 168
-    return (("BLOCKS", max(1, 65536 // registers // threads)), *layout_classes(call, (4,)))
+    return (("BLOCKS", max(1, 65536 // registers // threads)), ("ROWS", call.rows),
+            *layout_classes(call, (4,)))
 
 
 def async_refusal(variant: Variant, call: GemmCall) -> str:
     """Return why a variant of the cp.async kernel cannot serve a call; empty where it can."""
+    if call.rows != "none" and int(variant.param("SPLIT")) > 1:
+        return "blocks that share K share the rows, too"
     unaligned_wide = int(variant.param("TN")) == 16 and int(variant.param("BK")) == 16
     for x, extent in ((call.a, "BM"), (call.b, "BN")):
         if max(abs(x.row), abs(x.column)) * int(variant.param(extent)) > INT32_MAX:
@@ -163,7 +199,8 @@ def _tensor_core_shape(variant: Variant, call: GemmCall) -> Shape:
     warps = 2 * bn // warp_n
     pipeline = (bm + bn) * bk * 2 * stages
     epilogue = warps * 32 * (warp_n + 8) * 4
-    return Shape((bm, bn), (warps * 32, 1, 1), max(pipeline, epilogue) + ALIGNMENT_SLACK)
+    return Shape((bm, bn), (warps * 32, 1, 1),
+                 max(pipeline, epilogue) + _row_bytes(call, bm, bn // warp_n) + ALIGNMENT_SLACK)
 
 
 def _bytes_shape(variant: Variant, call: GemmCall) -> Shape:
@@ -196,7 +233,7 @@ def _tensor_core_classes(variant: Variant, call: GemmCall, device: DeviceProfile
         raise Unsupported("bf16 tensor cores need sm_80", argument="A", found=device.arch)
     asynchronous = device.caps["async_copy"]
     widths = (8, 4, 2) if asynchronous else (8,)
-    return (("ASYNC", cpp(asynchronous)), *layout_classes(call, widths))
+    return (("ASYNC", cpp(asynchronous)), ("ROWS", call.rows), *layout_classes(call, widths))
 
 
 RULES: Mapping[str, LaunchRule] = {

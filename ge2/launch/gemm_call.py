@@ -90,6 +90,7 @@ class GemmCall:
         extras: epilogue inputs that the expression reads, in order, with their C++ names.
         epilogue: the expression; its input i + 1 is buffer i + 2.
         scalars: the values of its run-time scalars, alpha and beta.
+        rows: what is said of each row of y, in row_value; "none" where nothing is.
     """
 
     m: int
@@ -103,6 +104,8 @@ class GemmCall:
     epilogue: ExprBundle
     more: tuple[Operand, ...] = ()
     scalars: tuple[float, float] = (1.0, 1.0)
+    rows: str = "none"
+    row_value: Operand | None = None
 
     @property
     def batches(self) -> int:
@@ -270,9 +273,11 @@ def gemm_call(problem: Problem) -> GemmCall:
     slots = [i + 1 for i in range(1, epilogue.n_inputs) if epilogue.input_dtypes[i] is not None]
     extras = [_present(problem, slot) for slot in slots]
     more = problem.outputs[1:]
-    if len(more) + 1 != len(epilogue.outputs):
+    rows_of_y = str(attrs.get("rows", "none"))
+    results = len(more) + (rows_of_y == "none")
+    if results != len(epilogue.outputs):
         raise Invalid("the epilogue has another number of results than there are outputs",
-                      found=len(epilogue.outputs), wanted=len(more) + 1)
+                      found=len(epilogue.outputs), wanted=results)
 
     k = a.shape[-2] if attrs.get("trans_a") else a.shape[-1]
     pairs = [_matrix_strides(a, not attrs.get("trans_a")),
@@ -298,7 +303,8 @@ def gemm_call(problem: Problem) -> GemmCall:
     scalars = [float(attrs.get(name, 1.0)) for name in EPILOGUE_SCALARS]  # type: ignore[arg-type]
     return GemmCall(m, y.shape[-1], k, tuple(extent for extent, _ in padded),
                     operands[0], operands[1], operands[2], tuple(named), epilogue,
-                    tuple(operands[3:3 + len(more)]), (scalars[0], scalars[1]))
+                    tuple(operands[3:2 + results]), (scalars[0], scalars[1]), rows_of_y,
+                    operands[2 + results] if rows_of_y != "none" else None)
 
 
 def skinny_call(problem: Problem) -> GemmCall:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..compiler.ir.expr import ExprBundle, cast, erf, input, maximum
@@ -33,7 +34,17 @@ def examples_for(kernel: KernelInfo, k: int = K) -> list[Problem]:
         found.append(gemm_problem((a, b, y), shape=shape, align=DTYPES[a].itemsize,
                                   fused=True))
         found.append(gemm_problem((a, b, y), shape=(M, N - 1, k - 1)))
+        if "row_values" in kernel.flags:
+            found.append(with_row_values(gemm_problem((a, b, y), shape=shape), "sumsquare"))
     return found
+
+
+def with_row_values(problem: Problem, rows: str) -> Problem:
+    """Return a product that also says something of each row: "sum", "sumsquare" or "max"."""
+    y = problem.outputs[0]
+    value = TensorSpec.dense(y.dtype, (*y.shape[:-1], 1), y.align)
+    attrs = {**problem.attr_map, "rows": rows}
+    return replace(problem, outputs=(*problem.outputs, value), attrs=tuple(sorted(attrs.items())))
 
 
 def _concrete(rule: DtypeRule) -> list[tuple[str, str, str]]:

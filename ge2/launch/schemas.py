@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..contract import F32_MODES, REQUIRED, ActKind, AttrSpec
+from ..contract import F32_MODES, REQUIRED, ROW_VALUES, ActKind, AttrSpec
 from ..errors import Unsupported, near_matches
 
 _ACTS = tuple(kind.name.lower() for kind in ActKind)  # the index of a choice is its ActKind
@@ -73,6 +73,8 @@ KERNEL_OPS: dict[str, KernelOp] = {
             AttrSpec("epilogue", "expr", None,
                      doc="0: built from alpha, beta and act; its scalars 0 and 1 are alpha, beta"),
             AttrSpec("f32", "str", "ieee", F32_MODES, "how products of f32 are computed"),
+            AttrSpec("rows", "str", "none", ROW_VALUES,
+                     "of each row of the first output: a last output [..., m, 1]"),
         ), 2, "act(alpha * op(A) op(B) + beta * C + bias), or epilogue(acc, bias, C, extras); a "
            "second output is the epilogue's second result"),
         KernelOp("ATTENTION", ("q", "k", "v", "mask?", "kv_len?", "q_starts?", "k_starts?",

@@ -608,6 +608,7 @@ class OperatorMethods:
         leaky_slope: float = 0.01,
         epilogue: object | None = None,
         f32: Literal['default', 'ieee', 'tf32', 'x3'] = 'default',
+        rows: Literal['none', 'sum', 'sumsquare', 'max'] = 'none',
         name: str | None = None,
     ) -> Value:
         """act(alpha * op(A) op(B) + beta * C + bias) with broadcast batch axes.
@@ -628,6 +629,8 @@ class OperatorMethods:
                 or two outputs.
             f32: str, default 'default', one of default, ieee, tf32, x3. how products of f32
                 are computed; default: as GE2_F32 says.
+            rows: str, default 'none', one of none, sum, sumsquare, max. of each row of the
+                first output: a further output [..., M, 1].
         """
 
     def einsum(self, *xs: Operand, equation: str, name: str | None = None) -> Value:

@@ -49,7 +49,14 @@ def _gemm(problem: Problem, inputs: Inputs) -> list[Array]:
     shape = problem.outputs[0].shape
     results = evaluate(bundle.outputs, [acc, *inputs[2:]], _coords(shape),
                        [attrs["alpha"], attrs["beta"]])  # type: ignore[list-item]
-    return [np.broadcast_to(result, shape) for result in results]
+    outputs = [np.broadcast_to(result, shape) for result in results]
+    rows = attrs.get("rows", "none")
+    if rows == "max":
+        outputs.append(outputs[0].max(-1, keepdims=True))
+    elif rows != "none":
+        terms = outputs[0] if rows == "sum" else np.square(outputs[0])
+        outputs.append(terms.sum(-1, keepdims=True))
+    return outputs
 
 
 def _product(a: Array, b: Array) -> Array:

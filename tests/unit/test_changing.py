@@ -138,7 +138,7 @@ def test_register_a_kernel_of_the_users_own(tmp_path: Path) -> None:
 def test_gelu_reuses_the_field() -> None:
     relu, gelu = encode_params(gemm("relu")), encode_params(gemm("gelu"))
     assert relu.dtype == gelu.dtype
-    assert gelu["header"]["api_version"] == ge2.GE2_API_VERSION == 2
+    assert gelu["header"]["api_version"] == ge2.GE2_API_VERSION == 3
     assert gelu["attrs"]["act"] == ActKind.GELU == 2
     gelu["attrs"]["act"] = ActKind.RELU
     assert gelu.tobytes() == relu.tobytes()
@@ -168,22 +168,22 @@ def test_score_of_what_the_device_cannot_run() -> None:
 
 def test_old_params_block_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     block = encode_params(gemm(), workspace=0)
-    monkeypatch.setattr("ge2.launch.params.GE2_API_VERSION", 3)
+    monkeypatch.setattr("ge2.launch.params.GE2_API_VERSION", 4)
     launch = PlainLauncher(registry.get("gemm_bias_act_f32_tiled"), EmulatedDevice())
     bufs = [16, 16, 16, 0, 16, block.ctypes.data]
     assert launch(bufs, len(bufs), 0) == Status.API_VERSION == -12
     error = ge2.last_error()
-    assert error is not None and (error.found, error.wanted) == (2, 3)
-    with pytest.raises(ApiVersionMismatch, match="found 2; wanted 3"):
+    assert error is not None and (error.found, error.wanted) == (3, 4)
+    with pytest.raises(ApiVersionMismatch, match="found 3; wanted 4"):
         decode_params(block.ctypes.data, "GEMM_BIAS_ACT", 5, (16,) * 5)
 
 
 def test_old_plug_in_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own_template(tmp_path, "my_elementwise", f"api = {ge2.GE2_API_VERSION}")
     assert registry.get("my_elementwise").score == 500
-    monkeypatch.setattr("ge2.compiler.kernels.metadata_parse.GE2_API_VERSION", 3)
+    monkeypatch.setattr("ge2.compiler.kernels.metadata_parse.GE2_API_VERSION", 4)
     registry.reset()
-    with pytest.raises(ApiVersionMismatch, match=r"my_elementwise\.cu\.j2 .*found 2; wanted 3"):
+    with pytest.raises(ApiVersionMismatch, match=r"my_elementwise\.cu\.j2 .*found 3; wanted 4"):
         registry.all_kernels()
 
 

@@ -57,9 +57,12 @@ def _kernel_reasons(kernel: KernelInfo, facts: Facts, device: DeviceProfile) -> 
     misfits = [rule.mismatch(facts.input_dtypes, facts.output_dtypes) for rule in kernel.dtypes]
     if misfits and all(misfits):
         yield "dtype: " + " / ".join(dict.fromkeys(misfits))
-    if (facts.problem.op_type in GEMM_OPS and len(facts.problem.outputs) > 1
-            and "two_outputs" not in kernel.flags):
-        yield "two_outputs: kernel writes one"
+    if facts.problem.op_type in GEMM_OPS:
+        with_rows = facts.problem.attr_map.get("rows", "none") != "none"
+        if with_rows and "row_values" not in kernel.flags:
+            yield "row_values: kernel says nothing of rows"
+        if len(facts.problem.outputs) > 1 + with_rows and "two_outputs" not in kernel.flags:
+            yield "two_outputs: kernel writes one"
     for operand, accepted in kernel.layouts:
         found = facts.layouts.get(operand)
         if found is not None and found.isdisjoint(accepted):

@@ -17,7 +17,7 @@ _ARCH = re.compile(r"sm_(\d+)([af]?)(\+?)")
 FLAGS = (
     "tensor_core", "async_copy", "tma", "wgmma", "mbarrier", "warp_specialized", "persistent",
     "split_k", "stream_k", "cluster", "pdl", "vectorized", "workspace", "semaphores", "atomics",
-    "deterministic", "online", "cooperative", "lab", "two_outputs",
+    "deterministic", "online", "cooperative", "lab", "two_outputs", "row_values",
 )
 DIMS = (
     "M", "N", "K", "BATCH", "ROWS", "SIZE", "RANK",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...contract import F32_MODES, ActKind, AttrSpec
+from ...contract import F32_MODES, ROW_VALUES, ActKind, AttrSpec
 from ...errors import GraphError, ShapeMismatch
 from ..ir.dim import Extent
 from ..ir.nodes import TensorType
@@ -93,10 +93,24 @@ def _infer_gemm(types: Types, attrs: dict[str, Any]) -> list[TensorType]:
     if epilogue is not None and epilogue.n_scalars > len(EPILOGUE_SCALARS):
         raise GraphError("GEMM_BIAS_ACT epilogue reads other scalars than alpha and beta",
                          found=epilogue.text)
-    return [TensorType(a.dtype, out)] * (1 if epilogue is None else len(epilogue.outputs))
+    results = [TensorType(a.dtype, out)] * (1 if epilogue is None else len(epilogue.outputs))
+    if attrs["rows"] != "none":
+        results.append(TensorType(a.dtype, (*out[:-1], 1)))
+    return results
 
 
 def _reference_gemm(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
+    results = _products(arrays, attrs)
+    rows = attrs["rows"]
+    if rows == "max":
+        results.append(np.max(results[0], axis=-1, keepdims=True))
+    elif rows != "none":
+        terms = results[0] if rows == "sum" else results[0] * results[0]
+        results.append(np.sum(terms, axis=-1, keepdims=True))
+    return results
+
+
+def _products(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
     a, b = arrays[0], arrays[1]
     assert a is not None and b is not None
     a = np.swapaxes(a, -1, -2) if attrs["trans_a"] else a
@@ -115,6 +129,18 @@ def _reference_gemm(arrays: Arrays, attrs: dict[str, Any]) -> list[Array]:
     return [activations.apply(attrs["act"], acc, attrs["leaky_slope"])]
 
 
+def _decompose_rows(builder: Builder, inputs: Sequence[str],
+                    attrs: dict[str, Any]) -> Sequence[str] | None:
+    """A product that says something of its rows is one and a reduction."""
+    rows = attrs["rows"]
+    if rows == "none":
+        return None
+    epilogue = attrs["epilogue"]
+    results = builder.multi("GEMM_BIAS_ACT", 1 if epilogue is None else len(epilogue.outputs),
+                            *inputs, **{**attrs, "rows": "none"})
+    return [*results, builder.op(f"REDUCE_{rows.upper()}", results[0], axes=(-1,))]
+
+
 GEMM_ATTRS = (
     AttrSpec("trans_a", "bool", False, doc="A is stored [K, M]"),
     AttrSpec("trans_b", "bool", False, doc="B is stored [N, K]"),
@@ -127,6 +153,8 @@ GEMM_ATTRS = (
              "outputs"),
     AttrSpec("f32", "str", "default", ("default", *F32_MODES),
              doc="how products of f32 are computed; default: as GE2_F32 says"),
+    AttrSpec("rows", "str", "none", ROW_VALUES, "of each row of the first output: a further "
+             "output [..., M, 1]"),
 )
 
 OPDEFS = (
@@ -138,6 +166,6 @@ OPDEFS = (
     OpDef("GEMM_BIAS_ACT", ("A", "B", "bias?", "C?", "extras*"), 1, GEMM_ATTRS, _infer_gemm,
           _reference_gemm, family="gemm",
           properties=frozenset({"rematerializable", "columnwise", "epilogue", "transposable"}),
-          dtypes=FLOATS,
+          dtypes=FLOATS, decompose=_decompose_rows,
           doc="act(alpha * op(A) op(B) + beta * C + bias) with broadcast batch axes."),
 )

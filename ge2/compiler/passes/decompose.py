@@ -12,7 +12,7 @@ from .pass_manager import PassResult
 
 # Operators that can be decomposed but have a kernel that does all of it in one launch.
 NATIVE = frozenset({
-    "ATTENTION", "NORM_GEMM", "CUMSUM", "CUMPROD", "PAD", "REDUCE_L1", "REDUCE_L2",
+    "ATTENTION", "GEMM_BIAS_ACT", "NORM_GEMM", "CUMSUM", "CUMPROD", "PAD", "REDUCE_L1", "REDUCE_L2",
     "REDUCE_SUMSQUARE", "REDUCE_LOGSUM", "REDUCE_LOGSUMEXP",
 })
 

@@ -18,6 +18,7 @@ from .fuse_elementwise import FuseElementwisePass
 from .fuse_epilogue import FuseEpiloguePass
 from .fuse_gemm import FuseGemmPass
 from .fuse_norm_gemm import FuseNormGemmPass
+from .fuse_row_values import FuseRowValuesPass
 from .fuse_rows import FuseRowsPass
 from .lift_activations import LiftActivationsPass
 from .lift_attention import LiftAttentionPass
@@ -52,6 +53,7 @@ PASSES: tuple[Pass, ...] = (
     # A sum that no product could take stays with its norm; the other norms go into products.
     FuseAddNormPass(),
     FuseNormGemmPass(),
+    FuseRowValuesPass(),
     FuseRowsPass(),
     DeadCodePass(),
 )

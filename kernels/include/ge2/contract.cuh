@@ -2,7 +2,7 @@
 // All tables are append-only; a changed layout needs a new GE2_API_VERSION on both sides.
 #pragma once
 
-#define GE2_API_VERSION 2
+#define GE2_API_VERSION 3
 #define GE2_MAX_RANK 8
 
 namespace ge2 {

@@ -4,6 +4,7 @@
 
 #include <ge2/gemm/mma_tile.cuh>
 #include <ge2/gemm/operand.cuh>
+#include <ge2/gemm/row_values.cuh>
 
 namespace ge2 {
 
@@ -76,10 +77,11 @@ struct MmaWarp {
 
     // Makes the warp's outputs; row0 and column0 are where they begin in the matrix y of m x n. The
     // epilogue is one small loop over rows in shared memory, STAGED floats of this warp's own,
-    // whatever it computes.
-    template <int VEC_Y, typename Epilogue>
+    // whatever it computes. rows takes in what is stored, as a part of the tile's rows from row on.
+    template <int VEC_Y, typename Epilogue, typename Rows = NoRowValues>
     static void finish(const Sums& acc, float* staged, const Epilogue& epilogue, T* y,
-                       const GemmOperand& place, int m, int n, int row0, int column0, int lane) {
+                       const GemmOperand& place, int m, int n, int row0, int column0, int lane,
+                       const Rows& rows = {}, int part = 0, int row = 0) {
         constexpr int CHUNKS = WARP_N / 8;
 #pragma unroll
         for (int half = 0; half < STEPS_M / 2; ++half) {
@@ -98,16 +100,30 @@ struct MmaWarp {
             for (int q = lane; q < 32 * CHUNKS; q += 32) {
                 const int r = row0 + half * 32 + q / CHUNKS;
                 const int c = column0 + q % CHUNKS * 8;
-                if (r >= m || c >= n) continue;
+                const bool inside = r < m && c < n;
+                if (!Rows::ACTIVE && !inside) continue;
                 const float* source = staged + q / CHUNKS * PITCH + q % CHUNKS * 8;
                 const float4 low = *reinterpret_cast<const float4*>(source);
                 const float4 high = *reinterpret_cast<const float4*>(source + 4);
                 const float sums[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
                 T values[8];
+                if (inside) {
 #pragma unroll
-                for (int e = 0; e < 8; ++e) values[e] = epilogue(sums[e], r, lesser(c + e, n - 1));
-                store_chunk<VEC_Y>(y + r * place.row + c * place.column, values, place.column,
-                                   n - c);
+                    for (int e = 0; e < 8; ++e) {
+                        values[e] = epilogue(sums[e], r, lesser(c + e, n - 1));
+                    }
+                    store_chunk<VEC_Y>(y + r * place.row + c * place.column, values, place.column,
+                                       n - c);
+                }
+                if constexpr (Rows::ACTIVE) {
+                    float value = Rows::none();
+#pragma unroll
+                    for (int e = 0; e < 8; ++e) {
+                        if (inside && c + e < n) value = Rows::with(value, values[e]);
+                    }
+                    value = Rows::template across<CHUNKS>(value);
+                    if (q % CHUNKS == 0) rows.put(part, row + half * 32 + q / CHUNKS, value);
+                }
             }
             __syncwarp();
         }
