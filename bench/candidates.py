@@ -8,15 +8,24 @@ from typing import Any
 import ge2.launch_table as table
 from ge2.compiler.kernels import selector
 from ge2.compiler.kernels.metadata import Variant
-from ge2.contract import DTYPES, numpy_dtype
+from ge2.contract import DTYPES, FLOAT8_MAX, numpy_dtype
 from ge2.evidence.measure import Candidate, rotations
 from ge2.problem import Problem, TensorSpec
 from ge2.runtime.device import CudaDevice
 from ge2.runtime.memory import SCRATCH
 
 MAX_BYTES = 24 << 30
+_PRODUCTS = ("GEMM_BIAS_ACT", "MATMUL_NBITS")
 
 Tensors = list[Any]
+
+
+def _float8(halves: Any, dtype: str) -> Any:
+    """Return 8-bit floats, truncated, of the bits of f16."""
+    if dtype == "f8e5m2":
+        return (halves >> 8).astype("u1")
+    magnitude = (halves & 0x7fff).astype("i4") - 0x2000  # exponents differ by 8
+    return ((magnitude * (magnitude > 0) >> 7) | (halves >> 8 & 0x80)).astype("u1")
 
 
 def problem_bytes(problem: Problem) -> int:
@@ -52,7 +61,11 @@ def buffer_sets(problem: Problem, device: CudaDevice,
             values = draw.standard_normal(size, dtype="f4")
             if spec.dtype == "bf16":  # the upper half of an f32
                 return (values.view("u4") >> 16).astype("u2")
+            if spec.dtype in FLOAT8_MAX:
+                return _float8(values.astype("f2").view("u2"), spec.dtype)
             return values.astype(numpy_dtype(spec.dtype))
+        if problem.op_type in _PRODUCTS and DTYPES[spec.dtype].itemsize == 1:
+            return draw.integers(0, 256, size).astype("u1").view(numpy_dtype(spec.dtype))
         return draw.integers(0, 2 if kind == "bool" else 100, size).astype(numpy_dtype(spec.dtype))
 
     def take(spec: TensorSpec | None, number: int, position: int) -> Any:

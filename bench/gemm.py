@@ -21,7 +21,7 @@ from ge2.compiler.kernels.metadata import Variant
 from ge2.evidence.measure import Candidate, Timing, measure
 from ge2.runtime.device import CudaDevice, cuda_device, default_index
 
-from . import gemm_accuracy
+from . import gemm_accuracy, gemm_quantised
 from .candidates import buffer_sets, problem_bytes, problem_candidate
 from .gemm_cases import LARGE, UNSEEN, GemmCase, Peer, anchors, compiled_peer, gemm_case
 from .results import write_results
@@ -30,6 +30,7 @@ from .side_by_side import compile_all, torch_tensors, usable
 ROUNDS = 12
 SUSTAINED: dict[str, Any] = {"sample_us": 6000.0, "warm_up_us": 400_000.0}
 BURST: dict[str, Any] = {"sample_us": 2000.0, "idle_s": 0.08, "rounds": 7}
+SLOW = ("gemm_bias_act_f32", "matmul_nbits")  # take anything
 BURST_VARIANTS = 5  # the best of the sustained ones
 
 Tensors = list[Any]
@@ -77,6 +78,9 @@ SECTIONS: Mapping[str, Callable[[], Iterator[GemmCase]]] = {
     "layouts": layouts,
     "few_rows": few_rows,
     "f32": f32_modes,
+    "int8": gemm_quantised.int8,
+    "fp8": gemm_quantised.fp8,
+    "nbits": gemm_quantised.nbits,
     "choice": lambda: (gemm_case(shape, "bf16", "relu") for shape in UNSEEN),
 }
 IN_BURSTS = ("large",)
@@ -111,14 +115,14 @@ class Bench:
         """Return the variants to time, the selected one first; not the slow ones for any dtype."""
         found = usable(case.problem, self.device)
         big = case.flops > 2e9
-        worth = [v for v in found if not (big and v.kernel.name == "gemm_bias_act_f32")]
+        worth = [v for v in found if not (big and v.kernel.name in SLOW)]
         return (worth or found) if self.every else found[:1]
 
     def run(self, case: GemmCase, bursts: bool) -> dict[str, Any]:
         """Return times, ratios and errors of a case."""
         import torch
 
-        torch.backends.cuda.matmul.allow_tf32 = case.problem.attr_map["f32"] == "tf32"
+        torch.backends.cuda.matmul.allow_tf32 = case.problem.attr_map.get("f32") == "tf32"
         sets = buffer_sets(case.problem, self.device)
         nbytes = problem_bytes(case.problem)
         views = [torch_tensors(case.problem, arrays) for arrays in sets]
@@ -163,7 +167,7 @@ def _error(case: GemmCase, tensors: Tensors, ours: Candidate) -> float:
 
     wanted = case.peers[case.rivals[0]](tensors)
     wanted = wanted.float().clone()  # type: ignore[attr-defined]
-    tensors[-1].fill_(math.nan)
+    tensors[-1].fill_(math.nan if tensors[-1].is_floating_point() else -1)
     cupy.cuda.Device().synchronize()
     stream = cupy.cuda.Stream(non_blocking=True)
     ours.launches[0](stream.ptr)

@@ -110,9 +110,10 @@ def torch_tensors(problem: Problem, arrays: Tensors) -> Tensors:
             found.append(None)
             continue
         flat = torch.as_tensor(array, device="cuda")
-        if spec.dtype == "bf16":
-            flat = flat.view(torch.bfloat16)
-        found.append(flat.as_strided(spec.shape, spec.strides))
+        other = {"bf16": torch.bfloat16, "f8e4m3": torch.float8_e4m3fn,
+                 "f8e5m2": torch.float8_e5m2}.get(spec.dtype)
+        seen = flat if other is None else flat.view(other)
+        found.append(seen.as_strided(spec.shape, spec.strides))
     return found
 
 

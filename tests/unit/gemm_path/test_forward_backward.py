@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from ge2 import errors
+from ge2.compiler.kernels import selector
+from ge2.compiler.kernels.lower import lower
 from ge2.contract import ActKind, DType, dtype_name
+from ge2.evidence.device import PROFILES
 from ge2.ops import _ops_gemm as gemm
 from ge2.ops import gemm_backward, gemm_forward, gemm_plan
 from ge2.runtime.device import EmulatedDevice
@@ -297,3 +300,25 @@ def test_forward_numpy_runs_anywhere():
     y = gemm.forward_numpy(a, b, bias, attrs=gemm.GemmAttrs(trans_b=True, act=ActKind.GELU))
     np.testing.assert_allclose(y, reference_act(ActKind.GELU, a @ b.T + bias), rtol=1e-5,
                                atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["x3", "tf32", "default"])
+def test_gradients_are_multiplied_in_the_mode_of_the_forward_call(mode, monkeypatch):
+    """Z computed again, gA and gB: all on tensor cores where the call, or GE2_F32, says so."""
+    monkeypatch.setenv("GE2_F32", "x3")
+    m, n, k = 1024, 2048, 512
+    shapes = {"A": (m, k), "B": (k, n), "gY": (m, n), "gA": (m, k), "gB": (k, n), "Bias": (1, n)}
+    tensors = dict.fromkeys(("C", "Z", "gC", "gBias"))
+    tensors |= {name: gemm.make_tensor_2d(1 << 20, shape) for name, shape in shapes.items()}
+    attrs = gemm.GemmAttrs(act=ActKind.GELU, f32=mode)
+    plan = gemm_backward._Plan(tensors, attrs, m, n)
+    plan.build()
+    products = [node for node in plan.nodes if node.op == "GEMM_BIAS_ACT"]
+    assert [node.outputs[0] for node in products] == ["Z'", "gA", "gB"]
+    wanted = "x3" if mode == "default" else mode
+    for node in products:
+        names = [name for name in (*node.inputs, *node.outputs) if name]
+        problem = lower(node, {name: plan.specs[name] for name in names})
+        assert problem.attr_map["f32"] == wanted
+        chosen = selector.select(problem, PROFILES["sm_90a"]).variant
+        assert chosen.kernel.name == "gemm_bias_act_wgmma_f32" and chosen.param("MODE") == wanted
