@@ -27,6 +27,7 @@ MORE: tuple[Field, ...] = (("unsigned*", "tickets", "u8"), ("int", "section", "i
 # Columns that a head is rounded up to, and the keys of a block that fit with them.
 BLOCKS = {32: (128,), 64: (128,), 80: (128, 144, 160), 96: (128, 144, 160), 128: (128, 144, 160),
           192: (112,), 256: (80,)}
+FEW_KEYS = (64, 80)  # of a block, where formulas and masks need registers
 THREE_GROUPS = 64  # columns up to which registers suffice for three groups
 
 
@@ -65,6 +66,7 @@ class WgmmaAttentionRule:
         """Return problems for compile tests; see LaunchRule."""
         found = [*examples_for(("f16", "bf16")),
                  attention_problem("bf16", (1, 1, 200, 128)),
+                 attention_problem("bf16", (1, 2, 65, 256), causal=True),
                  attention_problem("f16", (1, 2, 65, 192), causal=True)]
         return [p for p in found if not wgmma_refusal(variant, attention_call(p))]
 
@@ -78,6 +80,19 @@ def columns_of(call: AttentionCall) -> int:
     """Return the columns of a head in shared memory, 0 where it is too long."""
     most = larger(call.size, call.value_size)
     return next((columns for columns in BLOCKS if most <= columns), 0)
+
+
+def key_blocks(call: AttentionCall, columns: int) -> tuple[int, ...]:
+    """Return how many keys at a time leave registers enough."""
+    if call.is_plain:
+        return BLOCKS[columns]
+    operands = [x for x in (*(extra for _, extra in call.extras), call.mask) if x]
+    loads = sum(x.spread.startswith("FULL") for x in operands)
+    if columns > 192:
+        return () if operands else FEW_KEYS[:1]
+    if columns > 128:
+        return FEW_KEYS[:1]
+    return FEW_KEYS if loads > (1 if columns <= 64 else 0) else BLOCKS[columns]
 
 
 def box_columns(columns: int) -> int:
@@ -137,10 +152,12 @@ def wgmma_refusal(variant: Variant, call: AttentionCall) -> str:
     if not columns:
         return f"heads have more than {max(BLOCKS)} elements"
     bm, bn = tile_of(variant)
-    if bn not in BLOCKS[columns]:
-        return f"heads of {columns} are taken with blocks of {BLOCKS[columns]} keys"
-    if bm == 192 and columns > THREE_GROUPS:
-        return f"three groups have no registers for heads of more than {THREE_GROUPS}"
+    if not (blocks := key_blocks(call, columns)):
+        return f"no registers are left for operands of scores beside heads of {columns}"
+    if bn not in blocks:
+        return f"such scores over heads of {columns} are taken with blocks of {blocks} keys"
+    if bm == 192 and not (columns <= THREE_GROUPS and call.is_plain):
+        return f"three groups take plain scores over heads of up to {THREE_GROUPS}"
     if variant.param("OVERLAP") == "flat" and q_buffers(variant, columns) == 1:
         return "two buffers of Q do not fit"
     if call.starts:

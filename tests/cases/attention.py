@@ -37,6 +37,7 @@ _SHAPES: tuple[tuple[str, tuple[int, int, int, int], dict[str, Any]], ...] = (
     ("odd", (1, 2, 19, 21), {"value": 13, "align": 2, "keys": 30}),
     ("wide", (1, 1, 18, 256), {"keys": 40, "lse": True}),
     ("narrow value", (1, 1, 66, 192), {"value": 32}),
+    ("wide softcap", (1, 1, 30, 192), {"score": softcap}),
     ("zero batch", (0, 2, 5, 32), {"lse": True}),
 )
 

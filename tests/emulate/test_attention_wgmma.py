@@ -1,4 +1,4 @@
-"""Streaming attention by wgmma against float64: schedules, ragged tiles, masks, formulas."""
+"""Streaming attention by wgmma against float64: schedules over more tiles than blocks, masks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ge2.compiler.kernels import registry
 from ge2.compiler.kernels.metadata import Variant
 from ge2.contract import numpy_dtype
 from ge2.launch.attention_call import attention_call
-from ge2.launch.attention_examples import alibi, attention_problem, slopes, softcap
+from ge2.launch.attention_examples import attention_problem, softcap
 from ge2.launch.attention_wgmma import wgmma_refusal
 from ge2.problem import Problem
 from ge2.runtime.emulate import run_problem
@@ -33,8 +33,6 @@ INTRA, FLAT = variant(128, 128, "intra"), variant(128, 128, "flat")
 THREE, THREE_FLAT = variant(192, 128, "intra", 1), variant(192, 128, "flat", 1)
 
 CASES: dict[str, tuple[Variant, Problem]] = {
-    # One query and one key: everything else in the tiles is padding.
-    "one": (INTRA, attention_problem("f16", (1, 1, 1, 64), lse=True)),
     # More short tiles than blocks, one block of keys each.
     "short tiles": (FLAT, attention_problem("bf16", (2, 3, 64, 64), keys=127, lse=True)),
     "shared keys": (FLAT, attention_problem("f16", (2, 4, 129, 64), groups=2, keys=300,
@@ -42,12 +40,10 @@ CASES: dict[str, tuple[Variant, Problem]] = {
     "causal": (THREE_FLAT, attention_problem("f16", (1, 3, 300, 32), causal=True, lse=True)),
     "turns": (THREE, attention_problem("bf16", (1, 3, 129, 64), keys=300)),
     "one buffer": (variant(128, 112, "intra"), attention_problem("f16", (1, 3, 65, 192), keys=127)),
-    "long head": (variant(128, 80, "intra"),
-                  attention_problem("f16", (1, 1, 64, 256), keys=127, score=softcap("f16"))),
+    "long formula": (variant(128, 64, "intra"),
+                     attention_problem("f16", (1, 1, 64, 192), keys=127, score=softcap("f16"))),
     "narrow values": (variant(128, 144, "flat"),
                       attention_problem("f16", (1, 2, 70, 88), value=72, keys=300)),
-    "wide blocks": (variant(128, 160, "intra"), attention_problem("f16", (1, 1, 129, 128),
-                                                                  keys=200)),
     "window": (INTRA, attention_problem("f16", (1, 2, 200, 64), keys=300, left=70, right=10,
                                         offset=20, lse=True)),
     # Queries before the first key see none: rows of zeros, log-sum-exps of -inf.
@@ -55,8 +51,6 @@ CASES: dict[str, tuple[Variant, Problem]] = {
                                         lse=True)),
     "added mask": (INTRA, attention_problem("f16", (2, 2, 70, 64), keys=136, mask="f16",
                                             mask_shape=(2, 1, 70, 136))),
-    "formula": (THREE, attention_problem("f16", (1, 2, 70, 64), score=alibi("f16"), causal=True,
-                                         extras=(slopes("f32", 2),))),
 }
 
 

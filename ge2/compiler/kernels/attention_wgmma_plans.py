@@ -25,6 +25,7 @@ _SHORT_HEADS: _Speeds = {
 _LONG_HEADS: _Speeds = {
     (128, 128, "intra", 0): (1.0, 1.0), (128, 128, "flat", 0): (1.006, 1.035),
     (128, 144, "flat", 0): (1.012, 1.03), (128, 160, "intra", 0): (1.02, 1.0),
+    (128, 80, "intra", 0): (0.88, 0.88), (128, 64, "intra", 0): (0.83, 0.83),
 }
 MANY_KEYS = 8192  # banded, from which 144 keys at a time gain
 WIDE_GAIN = 1.02
@@ -51,6 +52,8 @@ def wgmma_attention_preference(problem: Problem, variant: Variant) -> float:
 
 def _speed(call: AttentionCall, variant: Variant, columns: int) -> float:
     params = variant.param_map
+    if columns > 128:
+        return 1.0
     key = (params["BM"], params["BN"], params["OVERLAP"], params["TURNS"])
     table = _SHORT_HEADS if columns <= 64 else _LONG_HEADS
     plain, banded = table.get(key, (1.0, 1.0))

@@ -29,7 +29,7 @@ namespace ge2 {
 //   MASKED, LSE        a row may see no key; rows' log-sum-exps are written
 //   Args               that of attention/arguments.j2, with map_q, map_k, map_v, map_y, section (of
 //                      AttentionTiles) and tickets (two zeros, with DYNAMIC)
-//   Score              (args, place): fold, PLAIN, operator()(sum of products, query, key)
+//   Score              (args, place): fold, PLAIN, pair(sum, sum, query, key) makes scores of two keys
 //   Length             element type of args.kv_len, or void
 template <typename Plan>
 struct WgmmaAttention {
@@ -258,9 +258,9 @@ struct WgmmaAttention {
             const int query = group_query + warp * 16 + lane / 4;
             if constexpr (!Score::PLAIN) {
 #pragma unroll
-                for (int i = 0; i < BN / 2; ++i) {
-                    const int at = key + i / 4 * 8 + lane % 4 * 2 + i % 2;
-                    scores[i] = score(scores[i], query + i / 2 % 2 * 8, at);
+                for (int i = 0; i < BN / 2; i += 2) {
+                    score.pair(scores[i], scores[i + 1], query + i / 2 % 2 * 8,
+                               key + i / 4 * 8 + lane % 4 * 2);
                 }
             }
             const Edges edges{place.sequence.band};
