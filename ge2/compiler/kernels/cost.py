@@ -34,6 +34,8 @@ def axes_of(problem: Problem, variant: Variant) -> CostAxes:
         return _gemm_axes(problem, variant)
     if problem.op_type == "CONV2D":
         return _conv_axes(problem, variant)
+    if problem.op_type == "ATTENTION":
+        return _attention_axes(problem, variant)
     return _stream_axes(problem, variant)
 
 
@@ -106,6 +108,18 @@ def _conv_axes(problem: Problem, variant: Variant) -> CostAxes:
     return CostAxes(name, blocks, 2, 2.0 * rows * PIXELS * sizes.taps, tensor,
                     (rows + PIXELS) * sizes.taps * size, bytes_of(problem),
                     efficiency * rows / (rows + 16.0))
+
+
+def _attention_axes(problem: Problem, variant: Variant) -> CostAxes:
+    """Tiles of queries of a head, each of which reads the head's keys and values once."""
+    dims = problem_dims(problem)
+    blocks = math.ceil(max(dims["QUERIES"], 1) / _number(variant, "BM", 64)) * max(dims["HEADS"], 1)
+    name, tensor = variant.kernel.name, "tensor_core" in variant.kernel.flags
+    size = DTYPES[problem.outputs[0].dtype].itemsize
+    traffic = dims["KEYS"] * (dims["HEAD_SIZE"] + dims["VALUE_SIZE"]) * size
+    resident = 1 if "persistent" in variant.kernel.flags else 2
+    return CostAxes(name, blocks, resident, flops_of(problem) / blocks, tensor, float(traffic),
+                    bytes_of(problem), _EFFICIENCY.get(name, _DEFAULT_EFFICIENCY))
 
 
 def _stream_axes(problem: Problem, variant: Variant) -> CostAxes:

@@ -5,6 +5,7 @@
    WHERE(flags, 0, such a number) is the flags.
 3. NaN rows that a mask of -inf leaves may be replaced by zeros: ATTENTION gives zeros there.
 4. A constant mask of zeros with -inf (or such a number) above a diagonal is causal.
+5. cap * tanh(scores / cap) before the mask is a soft cap.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class _Attention:
     keys: str = ""
     mask: str = ""
     scale: float = 1.0
+    softcap: float = 0.0
 
 
 def _attention(editor: Editor, product: Node) -> _Attention | None:
@@ -100,7 +102,8 @@ def _scores(editor: Editor, found: _Attention, reader: Node) -> bool:
         found.nodes.append(node)
         if node.op == "MATMUL":
             return _operands(editor, found, node)
-        step = _scaled(editor, found, node) or _masked(editor, found, node)
+        step = (_scaled(editor, found, node) or _masked(editor, found, node)
+                or _capped(found, node))
         if step is None:
             return False
         value, reader = step, node
@@ -116,7 +119,7 @@ def _scaled(editor: Editor, found: _Attention, node: Node) -> str | None:
 
 def _masked(editor: Editor, found: _Attention, node: Node) -> str | None:
     # A factor between the mask and the softmax would scale the mask too.
-    if found.mask or found.scale != 1.0:
+    if found.mask or found.scale != 1.0 or found.softcap:
         return None
     kind = editor.type(node.outputs[0])
     if node.op == "WHERE":
@@ -129,11 +132,19 @@ def _masked(editor: Editor, found: _Attention, node: Node) -> str | None:
     if node.op != "ADD":
         return None
     for scores, mask in (node.inputs, node.inputs[::-1]):
-        maker = editor.made_by(scores, "MATMUL", "MUL", "DIV")
+        maker = editor.made_by(scores, "MATMUL", "MUL", "DIV", "TANH")
         if maker is not None and editor.type(scores) == kind and scores != mask:
             found.mask = _flags(editor, mask) or mask
             return scores
     return None
+
+
+def _capped(found: _Attention, node: Node) -> str | None:
+    """Take the factor behind a tanh for its cap; what stands before it is the scale."""
+    if node.op != "TANH" or found.softcap or found.scale <= 0:
+        return None
+    found.softcap, found.scale = found.scale, 1.0
+    return node.inputs[0]
 
 
 def _flags(editor: Editor, mask: str) -> str | None:
@@ -183,6 +194,8 @@ def _lift(editor: Editor, found: _Attention) -> None:
         k = editor.fresh(f"{product.name}.k")
         new.append(editor.node("TRANSPOSE", [found.keys], [k], {"perm": (0, 1, 3, 2)}))
     attrs: dict[str, Any] = {"scale": found.scale}
+    if found.softcap:
+        attrs = {"scale": found.scale * found.softcap, "softcap": found.softcap}
     offset = _causal_offset(editor, found)
     if offset is not None:
         found.mask = ""

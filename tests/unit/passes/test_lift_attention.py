@@ -10,7 +10,7 @@ from ge2.compiler.passes.canonicalize import CanonicalizePass
 from ge2.compiler.passes.dead_code import DeadCodePass
 from ge2.compiler.passes.lift_attention import LiftAttentionPass
 
-from .graphs import apply, node, ops, parse
+from .graphs import apply, node, ops, parse, same_values
 
 STEPS = [CanonicalizePass(), LiftAttentionPass(), CanonicalizePass(), DeadCodePass()]
 HEAD = """
@@ -74,6 +74,19 @@ def test_an_added_choice_is_its_flags():
     assert node(graph, "ATTENTION").inputs[3] == "flags"
 
 
+@pytest.mark.parametrize(("body", "scale", "cap"), [
+    ("a = MUL(s, scale)\nb = DIV(a, root)\nc = TANH(b)\nd = MUL(c, root)\nz = ADD(d, mask)",
+     0.5, 2.0),
+    ("a = TANH(s)\nz = WHERE(flags, a, low)", 1.0, 1.0),
+])
+def test_a_tanh_between_scores_and_mask_is_a_soft_cap(body, scale, cap):
+    graph = parse(HEAD + f"{SWAP}s = MATMUL(q, t)\n{body}" + END)
+    result = apply(STEPS, graph)
+    made = node(result, "ATTENTION")
+    assert made.attrs == {"scale": pytest.approx(scale), "softcap": cap} and len(made.inputs) == 4
+    same_values(graph, result)
+
+
 GUARD = "\np = SOFTMAX(z, axis=3)\nn = ISNAN(p)\ng = WHERE(n, zero, p)\ny = MATMUL(g, v)\noutput y"
 
 
@@ -93,7 +106,9 @@ LEAVES = {
     "the scores are read elsewhere": CASES["product"][0] + "\nw = NEG(s)" + END + ", w",
     "the mask is scaled": f"{SWAP}s = MATMUL(q, t)\na = ADD(s, mask)\nz = MUL(a, scale)" + END,
     "a mild fill": (CASES["flags"][0] + END).replace("low)", "root)"),
-    "something else in between": f"{SWAP}s = MATMUL(q, t)\nz = TANH(s)" + END,
+    "something else in between": f"{SWAP}s = MATMUL(q, t)\nz = SIN(s)" + END,
+    "two caps": f"{SWAP}s = MATMUL(q, t)\na = TANH(s)\nz = TANH(a)" + END,
+    "the mask is capped": f"{SWAP}s = MATMUL(q, t)\na = ADD(s, mask)\nz = TANH(a)" + END,
     "two masks": f"{SWAP}s = MATMUL(q, t)\na = ADD(s, mask)\nz = ADD(a, mask)" + END,
 }
 
