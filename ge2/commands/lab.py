@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import Invalid, near_matches
-from .lab_catalog import list_, show, verify
+from .lab_catalog import lab_records, list_, show, verify
 from .lab_evidence import bench, evaluate, report_
 from .output import Report, report_options
 
@@ -43,10 +43,13 @@ for _command in (list_, show, verify, bench, evaluate, report_):
 @click.option("--evidence/--no-evidence", default=False,
               help="Prefer what tuning has measured for such a GPU.")
 @click.option("--source/--no-source", "with_source", default=True, help="Print the CUDA source.")
+@click.option("--compose", is_flag=True, help="Compose row operators of the lab's realizations.")
+@click.option("--staging", default="", metavar="NAME", help="With --compose: this staging.")
+@click.option("--reduction", default="", metavar="NAME", help="With --compose: this reduction.")
 @report_options
 def gen(op: str, shapes: str, dtype: str, device_name: str, attrs: tuple[str, ...],
-        evidence: bool, with_source: bool, json_target: str | None, quiet: bool,
-        verbose: bool) -> None:
+        evidence: bool, with_source: bool, compose: bool, staging: str, reduction: str,
+        json_target: str | None, quiet: bool, verbose: bool) -> None:
     """Generate the kernel of an operator and print each decision on the way.
 
     OP is an operator of `ge2 ops`. No GPU is needed: only the device's profile is read.
@@ -71,12 +74,38 @@ def gen(op: str, shapes: str, dtype: str, device_name: str, attrs: tuple[str, ..
     for step in steps:
         made = design(step.problem, device, choose) if step.choice else None
         answers = structure(step.problem)
+        if compose and step.problem.op_type == "ROW":
+            text = _composed(report, step, device, staging, reduction)
+            for line in ("", text) if with_source else ():
+                report.line(line)
+            continue
         _show(report, step, made, answers)
         report.data["steps"].append(_as_dict(step, made, answers))
         for record in step.records if with_source else ():
             report.line()
             report.line(source.render(record.kernel))
     report.finish()
+
+
+def _composed(report: Report, step: Step, device: DeviceProfile, staging: str, reduction: str
+              ) -> str:
+    """Print how a row operator is composed, and return the source."""
+    from ..compiler.kernels import source
+    from ..compiler.kernels.row_plans import row_op_of
+    from ..lab import plans
+    from ..lab.compose import compose
+
+    made = compose(row_op_of(step.problem), staging=staging, reduction=reduction)
+    problem = made.problem(*(spec.shape for spec in step.problem.inputs if spec is not None))
+    ranked = made.ranked(problem, device, lab_records())
+    report.line()
+    report.line(f"== {step.node.op} composed of {ranked[0][0].name}")
+    report.table(("staging/reduction", "predicted us"),
+                 [(one.name, f"{time_us:.2f}") for one, time_us in ranked], right=frozenset({1}))
+    report.data["steps"].append({
+        "op": step.node.op, "composed_of": ranked[0][0].name,
+        "alternatives": {one.name: time_us for one, time_us in ranked}})
+    return source.render(plans.bind(problem, ranked[0][0].variant, device)[0].kernel)
 
 
 def find_device(name: str) -> DeviceProfile:

@@ -91,9 +91,9 @@ class Composition:
             found = [one for one in found if wanted in ("", one.variant.param_map[param])]
         return found
 
-    def choose(self, problem: Problem, device: DeviceProfile,
-               records: Iterable[Record] = ()) -> Realization:
-        """Return the candidate with the least predicted time.
+    def ranked(self, problem: Problem, device: DeviceProfile,
+               records: Iterable[Record] = ()) -> list[tuple[Realization, float]]:
+        """Return the candidates with their predicted microseconds, the least first.
 
         Args:
             records: evidence of the composed kernels, whatever they were composed for.
@@ -104,10 +104,16 @@ class Composition:
         records = list(records)
         factors = _factors(records)
         unknown = max(factors.values(), default=1.0)  # what nobody has measured is no favourite
-        return min(self.candidates(records, device.arch), key=lambda one: (
-            raw_time(costs.axes(problem, one, device), device)
-            * factors.get(one.variant.id, unknown),
-            one.name != f"{_STAGING}/{_REDUCTION[self.product]}"))
+        found = [(one, raw_time(costs.axes(problem, one, device), device)
+                  * factors.get(one.variant.id, unknown))
+                 for one in self.candidates(records, device.arch)]
+        usual = f"{_STAGING}/{_REDUCTION[self.product]}"
+        return sorted(found, key=lambda pair: (pair[1], pair[0].name != usual))
+
+    def choose(self, problem: Problem, device: DeviceProfile,
+               records: Iterable[Record] = ()) -> Realization:
+        """Return the candidate with the least predicted time; arguments as for ranked()."""
+        return self.ranked(problem, device, records)[0][0]
 
     def source(self, *shapes: Shape, device: DeviceProfile | None = None,
                records: Iterable[Record] = ()) -> str:

@@ -41,6 +41,17 @@ def test_other_operators_and_inputs() -> None:
     assert "realization = gemm" in gen("MATMUL", "--shape", "64x32,32x128", "--no-source")
 
 
+def test_a_row_operator_is_composed_of_what_is_asked_for() -> None:
+    text = gen("LAYER_NORM", "--shape", "64x512", "--compose", "--staging", "double_buffer",
+               "--reduction", "shared_tree")
+    assert "LAYER_NORM composed of double_buffer/shared_tree" in text
+    assert "prim/stage/double_buffer.cuh" in text and "lab_compose_rows(" in text
+    assert "cp_async/block" in gen("SOFTMAX", "--shape", "64x512", "--compose", "--no-source")
+    done = CliRunner().invoke(lab, ["gen", "SOFTMAX", "--shape", "64x512", "--compose",
+                                    "--staging", "cp_asink"])
+    assert "Did you mean cp_async" in str(done.exception)
+
+
 def test_mistakes_are_named() -> None:
     for args, word in ((("SOFTMIN", "--shape", "4x4"), "SOFTMAX"),
                        (("SOFTMAX", "--shape", "4by4"), "extents"),
