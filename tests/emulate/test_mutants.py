@@ -20,10 +20,12 @@ from ge2.compiler.ir.expr import ExprBundle, exp
 from ge2.compiler.ir.expr import input as leaf
 from ge2.compiler.kernels import registry
 from ge2.compiler.opdefs.gemm_epilogue import gemm_epilogue
+from ge2.launch.attention_examples import attention_problem
 from ge2.launch.record import LaunchRecord
 from ge2.problem import Problem
 from ge2.runtime.emulate import Edit, EmulationError, run_problem
 
+from ..cases.attention import attention_case
 from ..cases.layouts import operand
 from ..cases.problems import Case
 from .test_registry import accepted, operand_values, profile_of
@@ -98,6 +100,9 @@ WGMMA = Target("gemm/gemm_bias_act_wgmma[SCHEDULE=cooperative,BM=128,BN=64,STORE
 PINGPONG = Target("gemm/gemm_bias_act_wgmma[SCHEDULE=pingpong,BM=128,BN=128,STORES=2,PDL=0,"
                   "TAIL=whole]",
                   _gemm("bf16", 264, 136, 400))
+ATTENTION = Target("attention/attention_wgmma[BM=192,BN=128,OVERLAP=flat,TURNS=1]",
+                   attention_case("mutants", attention_problem("f16", (1, 5, 200, 32), keys=300,
+                                                               causal=True, offset=100)))
 LAB = Target("lab/lab_normalize_sum[STAGES=2]", lambda p: p.outputs[0].shape[0] > 127
              and p.outputs[0].shape[1] > 64)
 BLOCK = Target("row/row_block[VECTORS=1,REDUCE=block,WEIGHTS=late,UNPACK=once]", _rows(100))
@@ -124,6 +129,7 @@ class Mutant:
 _TILED_LOOP = "            next_b.store(tiles_b + buffer * BN * BK);\n"
 _LAB_READ = "sum += source[i];\n"
 _WGMMA = "ge2/skeleton/wgmma_gemm.cuh"
+_ATTENTION = "ge2/skeleton/wgmma_attention.cuh"
 MUTANTS = [
     Mutant("tiled: no barrier in the loop", TILED, _TILED_LOOP + "            __syncthreads();\n",
            _TILED_LOOP),
@@ -193,6 +199,31 @@ MUTANTS = [
     Mutant("pingpong: nobody starts the first turn", PINGPONG,
            "            ptx::named_barrier_arrive(other_turn, 2 * GROUP);\n        }\n        int",
            "        }\n        int", header=_WGMMA),
+    Mutant("attention: scores are weighed too early", ATTENTION,
+           "            ptx::wgmma_wait<1>();\n", "", header=_ATTENTION),
+    Mutant("attention: weights are packed too early", ATTENTION,
+           "            ptx::wgmma_wait<0>();\n            take_sums();\n            pack();",
+           "            pack();\n            ptx::wgmma_wait<0>();\n            take_sums();",
+           header=_ATTENTION),
+    Mutant("attention: keys are handed back too early", ATTENTION,
+           "            ptx::wgmma_fence();\n#pragma unroll\n            for (int i = 0; i < HEAD",
+           "            if (lane == 0) ptx::mbarrier_arrive(shared.k_empty + k.stage * 8);\n"
+           "            ptx::wgmma_fence();\n#pragma unroll\n            for (int i = 0; i < HEAD",
+           header=_ATTENTION),
+    Mutant("attention: results overwrite queries that are read", ATTENTION,
+           "            ptx::named_barrier_sync(1 + GROUPS + group, GROUP);  //", "            //",
+           header=_ATTENTION),
+    Mutant("attention: no fence before the tensor store", ATTENTION,
+           "            ptx::fence_proxy_async_shared();\n            __syncwarp();",
+           "            __syncwarp();", header=_ATTENTION),
+    Mutant("attention: queries are loaded over results that are stored", ATTENTION,
+           "                ptx::bulk_wait_read<0>();\n                ptx::mbarrier",
+           "                ptx::mbarrier", header=_ATTENTION),
+    Mutant("attention: nobody starts the first turn", ATTENTION,
+           "                ptx::named_barrier_arrive(1, 2 * GROUP);  //", "                //",
+           header=_ATTENTION),
+    Mutant("attention: the counter is not put back", ATTENTION,
+           "                args.tickets[0] = 0;\n", "", header=_ATTENTION),
     Mutant("lab: full barrier is not waited for", LAB,
            "        ptx::mbarrier_wait(bars + 8 * stage, parity);\n", ""),
     Mutant("lab: stage refilled while it is read", LAB, _LAB_READ + "        __syncthreads();",
