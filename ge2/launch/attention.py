@@ -12,6 +12,7 @@ from .attention_decode import DECODE_RULES
 from .attention_examples import examples_for
 from .attention_grad import GRADIENT_RULES
 from .attention_wgmma import WgmmaAttentionRule
+from .gemm_source import cpp
 from .record import LaunchRecord
 from .rule import LaunchRule
 
@@ -97,7 +98,8 @@ class MmaRule:
                   "VEC_V": (call.v, call.value_size, (8, 4, 2)),
                   "VEC_Y": (call.y, call.value_size, (8,))}
         source = call.source(variant, {
-            name: x.vector(size, choices) for name, (x, size, choices) in widths.items()})
+            "ASYNC": cpp(device.caps["async_copy"]),
+            **{name: x.vector(size, choices) for name, (x, size, choices) in widths.items()}})
         args, relocs = call.pack()
         return [LaunchRecord(source, (call.tiles(rows), 1, 1),
                              (128, 1, 1), args, relocs, smem=mma_shared_bytes(variant, call))]

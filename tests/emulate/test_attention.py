@@ -7,6 +7,7 @@ import pytest
 
 from ge2.compiler.concrete import concretize
 from ge2.compiler.ir.expr import ExprBundle, cast, coord, input
+from ge2.compiler.kernels import selector
 from ge2.compiler.plan import make_plan
 from ge2.contract import numpy_dtype
 from ge2.evidence.device import profile_for
@@ -88,6 +89,16 @@ def test_a_formula_sees_its_coordinates_and_forbids_keys(kernel, dtype):
     given = [*_values(dtype, shape, 24), None, None, None, None, slopes]
     for y, expected in zip(run_problem(kernel, problem, given), reference(problem, given),
                            strict=True):
+        np.testing.assert_allclose(y.astype("f4"), expected, atol=4e-3)
+
+
+def test_gpus_without_asynchronous_copies_use_their_tensor_cores():
+    shape = (1, 2, 37, 64)
+    problem = attention_problem("f16", shape, keys=70, causal=True, offset=33, lse=True)
+    assert selector.select(problem, profile_for("sm_75")).variant.kernel.name == "attention_mma"
+    given = [*_values("f16", shape, 70), None, None, None, None]
+    found = run_problem("attention_mma", problem, given, device=profile_for("sm_75"))
+    for y, expected in zip(found, reference(problem, given), strict=True):
         np.testing.assert_allclose(y.astype("f4"), expected, atol=4e-3)
 
 

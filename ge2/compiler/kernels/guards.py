@@ -270,6 +270,10 @@ def attention_mma(problem: Problem, variant: Variant, device: DeviceProfile) -> 
     from ...launch.attention_call import attention_call
 
     call = attention_call(problem)
+    if call.q.dtype == "bf16" and not device.caps["bf16"]:
+        return "bf16 needs sm_80"
+    if int(variant.param("BM")) == 128 and not device.caps["async_copy"]:
+        return "copies through registers leave no room for the sums of 128 queries"
     return (mma_refusal(variant, call)
             or _exceeds_shared(mma_shared_bytes(variant, call), device))
 

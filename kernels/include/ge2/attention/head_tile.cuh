@@ -11,8 +11,8 @@ namespace ge2 {
 
 // LINES rows of WIDTH elements, filled with zeros to whole steps of 16. Rows are an odd number of
 // 16-byte chunks apart, so that the eight rows of an ldmatrix lie in different banks. VEC elements
-// can be copied at once: 8, 4, 2, or 1 = through registers.
-template <typename T, int LINES, int WIDTH, int THREADS, int VEC>
+// can be copied at once: 8, 4, 2, or 1 = through registers, as all are that are not ASYNC.
+template <typename T, int LINES, int WIDTH, int THREADS, int VEC, bool ASYNC>
 struct HeadTile {
     static constexpr int CHUNKS = (WIDTH + 15) / 16 * 2;
     static constexpr int PITCH = (CHUNKS + 1) * 16;  // bytes
@@ -59,10 +59,12 @@ struct HeadTile {
 
 private:
     static void copy(unsigned target, const T* source, int inside) {
-        if constexpr (VEC == 8) {
+        if constexpr (VEC == 1 || !ASYNC) {
+            ptx::store_shared_16(target, VEC == 8 && inside == 8
+                                             ? *reinterpret_cast<const uint4*>(source)
+                                             : gather_chunk(source, 1, inside));
+        } else if constexpr (VEC == 8) {
             ptx::cp_async_16(target, source, 2 * inside);
-        } else if constexpr (VEC == 1) {
-            ptx::store_shared_16(target, gather_chunk(source, 1, inside));
         } else {
 #pragma unroll
             for (int e = 0; e < 8; e += VEC) {

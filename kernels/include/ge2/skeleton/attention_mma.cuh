@@ -11,8 +11,9 @@
 
 namespace ge2 {
 
-// K and V are HeadTiles of BN lines, Q one of the block's queries.
-template <typename T, typename Q, typename K, typename V, int BN, int TILES>
+// K and V are HeadTiles of BN lines, Q one of the block's queries. GPUs before sm_80 multiply in
+// HALF_STEPS.
+template <typename T, typename Q, typename K, typename V, int BN, int TILES, bool HALF_STEPS>
 struct MmaAttention {
     static constexpr int STEPS = K::CHUNKS / 2;    // of 16 elements of a head
     static constexpr int COLUMNS = V::CHUNKS / 2;  // of 16 elements of a value
@@ -170,8 +171,8 @@ private:
                 const unsigned low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
 #pragma unroll
                 for (int m = 0; m < TILES; ++m) {
-                    mma_k16(T{}, s[m][2 * n], a[m], low);
-                    mma_k16(T{}, s[m][2 * n + 1], a[m], high);
+                    multiply_fragments<T, HALF_STEPS>(s[m][2 * n], a[m], low);
+                    multiply_fragments<T, HALF_STEPS>(s[m][2 * n + 1], a[m], high);
                 }
             }
         }
@@ -232,8 +233,8 @@ private:
                 const unsigned low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
 #pragma unroll
                 for (int m = 0; m < TILES; ++m) {
-                    mma_k16(T{}, acc[m][2 * n], a[m], low);
-                    mma_k16(T{}, acc[m][2 * n + 1], a[m], high);
+                    multiply_fragments<T, HALF_STEPS>(acc[m][2 * n], a[m], low);
+                    multiply_fragments<T, HALF_STEPS>(acc[m][2 * n + 1], a[m], high);
                 }
             }
         }
