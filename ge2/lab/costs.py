@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from ..compiler.kernels import registry
@@ -49,6 +50,7 @@ def of_variant(problem: Problem, variant: Any) -> CostAxes:
     return _kernel_axes(problem, getattr(variant, "base", variant), device)
 
 
+@lru_cache(maxsize=1024)
 def _plan_axes(problem: Problem, variant: PlanVariant, device: DeviceProfile) -> CostAxes:
     """Return the sums over a plan's launches, as if they were one."""
     if variant.how.composed is not None:
@@ -69,6 +71,7 @@ def _plan_axes(problem: Problem, variant: PlanVariant, device: DeviceProfile) ->
                     nbytes / blocks, nbytes, EFFICIENCY, len(records), sweep.extent(problem))
 
 
+@lru_cache(maxsize=4096)
 def _kernel_axes(problem: Problem, variant: Variant, device: DeviceProfile) -> CostAxes:
     records = plans.bind(problem, variant, device)
     first = max(records, key=lambda r: math.prod(r.grid))

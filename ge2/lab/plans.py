@@ -85,7 +85,7 @@ def bind(problem: Problem, variant: AnyVariant, device: DeviceProfile) -> list[L
     return launch_table.bind(problem, variant, device)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _records(problem: Problem, variant: PlanVariant, device: DeviceProfile
              ) -> tuple[LaunchRecord, ...]:
     if not variant.serves(problem):
@@ -113,7 +113,7 @@ def _dims(problem: Problem) -> tuple[int, ...]:
     return dims
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def plan(problem: Problem, variant: PlanVariant, device: DeviceProfile) -> Plan:
     """Return the plan of a treatment; kernels are those that the selector's rules choose."""
     x = problem.inputs[0]

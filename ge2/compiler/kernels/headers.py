@@ -170,11 +170,14 @@ def headers_of(variant: Variant) -> dict[str, Header]:
     """
     found = {}
     for param, primitive in variant.kernel.realized:
-        name, known = str(variant.param(param)), realizations(primitive)
-        if name not in known:
+        name = str(variant.param(param))
+        places = [folder / "ge2" / "prim" / primitive / f"{name}.cuh"
+                  for folder in include_dirs()]
+        path = next((place for place in places if place.is_file()), None)
+        if path is None:
             raise KernelSpecError(f"no realization of {primitive} is named {name!r}",
-                                  hint=near_matches(name, known))
-        found[param] = known[name]
+                                  hint=near_matches(name, _files(primitive)))
+        found[param] = _read(path, primitive)
     return found
 
 
