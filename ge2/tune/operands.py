@@ -67,7 +67,11 @@ def _repeated_axes(problem: Problem) -> tuple[int | None, ...] | None:
         a = -1 if problem.attr_map.get("trans_a") else -2
         rest = [None if t is None else row for t in problem.inputs[2:]]
         assert problem.inputs[0] is not None
-        return (len(problem.inputs[0].shape) + a, None, *rest, row)
+        return (len(problem.inputs[0].shape) + a, None, *rest, *(row for _ in problem.outputs))
+    if problem.op_type == "NORM_GEMM":
+        of_rows = (0 if t is not None and slot not in (1, 2, 3) else None
+                   for slot, t in enumerate(problem.inputs))
+        return (*of_rows, *(0 for _ in problem.outputs))
     if problem.op_type in ("CONV2D", "POOL1D", "POOL2D", "POOL3D"):
         images = [0 if t is not None and i in (0, 3) else None
                   for i, t in enumerate(problem.inputs)]

@@ -165,6 +165,13 @@ def gemm_cases(dtype: str) -> Iterator[Case]:
                          "b": ("dense",), "style": _STYLES, "out": ("dense", "pitched"),
                          "share_b": (False,), "outputs": (2, "f32")}, seed=4):
         yield _gemm_case(row, dtype)
+    # A sum of rounded outputs may lose all its digits, squares and maxima do not.
+    kinds = ("sum", "sumsquare", "max") if dtype == "f32" else ("sumsquare", "max")
+    for row in pairwise({"m": (1, 65, 200), "n": (64, 136, 300), "k": (16,), "batch": ((), (3,)),
+                         "trans_a": (False,), "trans_b": (False, True), "a": ("dense",),
+                         "b": ("dense",), "style": _STYLES[:2], "out": ("dense", "pitched"),
+                         "share_b": (False,), "rows": kinds}, seed=6):
+        yield _gemm_case(row, dtype)
     if dtype == "f32":
         for row in pairwise({"m": (1, 64, 200, 264), "n": (4, 136, 256), "k": (1, 64, 200, 333),
                              "batch": ((), (3,)), "trans_a": (False, True),
@@ -192,11 +199,14 @@ def _gemm_case(row: Mapping[str, Any], dtype: str) -> Case:
     outputs = row.get("outputs", 1)
     y = [operand(outputs if outputs == "f32" else dtype, (*batch, m, n), row["out"])
          for _ in range(2 if outputs == 2 else 1)]
+    if "rows" in row:
+        y.append(operand(dtype, (*batch, m, 1), "dense"))
     alpha, beta = (0.5, 2.0) if c_layout == "dense" else (1.0, 1.0)
     build = epilogue_with_z if outputs == 2 else gemm_epilogue
     epilogue = build(dtype, (bias and dtype, c and dtype), alpha, beta, act, 0.01)
     attrs = {"trans_a": row["trans_a"], "trans_b": row["trans_b"], "alpha": alpha, "beta": beta,
-             "act": act, "leaky_slope": 0.01, "epilogue": epilogue, "f32": row.get("f32", "ieee")}
+             "act": act, "leaky_slope": 0.01, "epilogue": epilogue, "f32": row.get("f32", "ieee"),
+             "rows": row.get("rows", "none")}
     return _case(f"{dtype}-{_label(row)}", "GEMM_BIAS_ACT", [a, b, bias, c], y, attrs,
                  terms=max(k, 1))
 

@@ -76,6 +76,17 @@ def _gemm(dtype: str, m: int, n: int, k: int, batch: tuple[int, ...] = ()) -> Ca
     return Case(f"mutants-{dtype}-{m}-{n}-{k}", problem, (*inputs, y), terms=k)
 
 
+def _wide(problem: Problem) -> bool:
+    """Return whether a product has several rows, two tiles of columns and two steps of k."""
+    x, y = problem.inputs[0], problem.outputs[0]
+    assert x is not None
+    return y.shape[0] > 1 and y.shape[-1] > 64 and x.shape[-1] > 64
+
+
+def _says_of_rows(problem: Problem) -> bool:
+    return problem.attr_map.get("rows", "none") != "none" and problem.outputs[0].shape[-1] > 64
+
+
 def _exp(size: int) -> Case:
     """Return Y = exp(X) over one dense axis."""
     x, y = operand("f32", (size,), "dense"), operand("f32", (size,), "dense")
@@ -94,6 +105,9 @@ RAGGED = Target("gemm/gemm_bias_act_tc_f16[BM=64,BN=64,BK=32,STAGES=3]",
                 _gemm("bf16", 17, 19, 31))
 BATCHED = Target("gemm/gemm_bias_act_tc_f16[BM=64,BN=64,BK=32,STAGES=3]",
                  _gemm("f16", 24, 32, 32, (3,)), lambda r: replace(r, grid=(*r.grid[:2], 1)))
+NORM = Target("gemm/norm_gemm_mma[BM=32,BN=64,STAGES=3]", _wide)
+NORM_WGMMA = Target("gemm/norm_gemm_wgmma[BM=64,BN=128]", _wide)
+VALUES = Target("gemm/gemm_bias_act_tc_f16[BM=64,BN=64,BK=32,STAGES=3]", _says_of_rows)
 WGMMA = Target("gemm/gemm_bias_act_wgmma[SCHEDULE=cooperative,BM=128,BN=64,STORES=2,PDL=0,"
                "TAIL=whole]",
                _gemm("f16", 520, 72, 336))
@@ -166,6 +180,21 @@ MUTANTS = [
            header="ge2/gemm/mma_warp.cuh"),
     Mutant("cores: fragments at the wrong place", CORES, "offset(k + lane / 8 % 2 * 8 + lane % 8,",
            "offset(k + lane / 8 % 2 * 8 + lane % 8 + 64,", header="ge2/gemm/mma_tile.cuh"),
+    Mutant("norm: no barrier between rows and products", NORM,
+           "            __syncthreads();  // the tile is there for all", "            //"),
+    Mutant("norm: rows outside of x are read", NORM, "left - first, k, lane);", "BM, k, lane);"),
+    Mutant("norm: columns outside of x are read", NORM, "inside = r < rows_left ? k - column",
+           "inside = r < rows_left ? 256 - column", header="ge2/gemm/norm_rows.cuh"),
+    Mutant("norm: wgmma reads rows that only threads see", NORM_WGMMA,
+           "    ptx::fence_proxy_async_shared();\n    ptx::named", "    ptx::named"),
+    Mutant("norm: groups do not wait for each other's rows", NORM_WGMMA,
+           "    ptx::named_barrier_sync(1, WARPS * 32);\n", ""),
+    Mutant("row values: the ticket stays", VALUES, "if (thread == 0) *arrived = 0;", "",
+           header="ge2/gemm/row_values.cuh"),
+    Mutant("row values: parts are not there when they count", VALUES,
+           "        __threadfence();\n        __syncthreads();\n        if (thread == 0) *is_last",
+           "        __syncthreads();\n        if (thread == 0) *is_last",
+           header="ge2/gemm/row_values.cuh"),
     Mutant("wgmma: full barrier is not waited for", WGMMA,
            "            ptx::mbarrier_wait(shared.full + ring.stage * 8, ring.parity);\n", "",
            header=_WGMMA),
@@ -310,8 +339,9 @@ def test_too_little_memory_is_caught(
         target.run(Edit(record=change))
 
 
-@pytest.mark.parametrize("target", [TILED, CORES, RAGGED, BATCHED, WGMMA, PINGPONG, LAB, BLOCK,
-                                    TREE, SPLIT, VEC, TURN], ids=lambda t: t.variant)
+@pytest.mark.parametrize("target", [TILED, CORES, RAGGED, BATCHED, NORM, NORM_WGMMA, VALUES,
+                                    WGMMA, PINGPONG, LAB, BLOCK, TREE, SPLIT, VEC, TURN],
+                         ids=lambda t: t.variant)
 def test_the_unbroken_kernel_is_clean(target: Target) -> None:
     """No detector speaks on the cases that the mutants run."""
     target.run(Edit())

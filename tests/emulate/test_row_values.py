@@ -13,12 +13,13 @@ from ge2.runtime.emulate import run_problem
 from ge2.runtime.problem_reference import random_inputs, reference
 
 KERNELS = [
-    ("f16", "gemm/gemm_bias_act_tc_f16[BM=64,BN=64,BK=32,STAGES=3]"),
-    ("bf16", "gemm/gemm_bias_act_tc_f16[BM=64,BN=128,BK=32,STAGES=3]"),
-    ("f32", "gemm/gemm_bias_act_f32_tiled[BM=64,BN=64,BK=8]"),
-    ("f32", "gemm/gemm_bias_act_f32_tiled[BM=64,BN=128,BK=8]"),
-    ("f32", "gemm/gemm_bias_act_f32_async[BM=64,BN=128,BK=8,STAGES=4,TN=8,SPLIT=1]"),
-    ("f32", "gemm/gemm_bias_act_f32_async[BM=128,BN=256,BK=8,STAGES=4,TN=16,SPLIT=1]"),
+    ("f16", "gemm/gemm_bias_act_tc_f16[BM=64,BN=64,BK=32,STAGES=3]", "sum"),
+    ("f16", "gemm/gemm_bias_act_tc_f16[BM=64,BN=64,BK=32,STAGES=3]", "max"),
+    ("bf16", "gemm/gemm_bias_act_tc_f16[BM=64,BN=128,BK=32,STAGES=3]", "sumsquare"),
+    ("f32", "gemm/gemm_bias_act_f32_tiled[BM=64,BN=64,BK=8]", "max"),
+    ("f32", "gemm/gemm_bias_act_f32_tiled[BM=64,BN=128,BK=8]", "sum"),
+    ("f32", "gemm/gemm_bias_act_f32_async[BM=64,BN=128,BK=8,STAGES=4,TN=8,SPLIT=1]", "max"),
+    ("f32", "gemm/gemm_bias_act_f32_async[BM=128,BN=256,BK=8,STAGES=4,TN=16,SPLIT=1]", "sumsquare"),
 ]
 ULP = {"f32": 2.0**-22, "f16": 2.0**-10, "bf16": 2.0**-7}
 
@@ -36,9 +37,8 @@ def batched(problem: Problem, batch: int) -> Problem:
     return dataclasses.replace(problem, inputs=tuple(map(more, problem.inputs)), outputs=outputs)
 
 
-@pytest.mark.parametrize(("dtype", "kernel"), KERNELS)
-@pytest.mark.parametrize(("rows", "shape", "batch"), [
-    ("sum", (67, 300, 20), 1), ("sumsquare", (3, 129, 17), 2), ("max", (65, 70, 9), 1)], ids=str)
+@pytest.mark.parametrize(("dtype", "kernel", "rows"), KERNELS)
+@pytest.mark.parametrize(("shape", "batch"), [((67, 300, 20), 1), ((3, 129, 17), 2)], ids=str)
 def test_values_of_ragged_rows(dtype: str, kernel: str, rows: str, shape: tuple[int, int, int],
                                batch: int) -> None:
     """Of what is stored, whatever tiles the columns lie in; semaphores are zero again."""
@@ -72,5 +72,5 @@ def test_nan_is_the_maximum_of_its_row() -> None:
     assert a is not None
     inputs[0] = a = a.copy()
     a[2, 1] = np.nan
-    _, value = run_problem(KERNELS[2][1], problem, inputs)
+    _, value = run_problem(KERNELS[3][1], problem, inputs)
     assert np.isnan(value[2, 0]) and np.isfinite(value[[0, 1, 3, 4]]).all()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # What --shape lists, by operator; an operator that is not here takes the shape of its output.
 EXTENTS: dict[str, tuple[str, ...]] = {
     "GEMM_BIAS_ACT": ("M", "N", "K"),
+    "NORM_GEMM": ("M", "N", "K"),
     "ROW": ("ROWS", "N"),
 }
 _ELEMENTWISE = ("ELEMENTWISE", "LAB_NORMALIZE_SUM")

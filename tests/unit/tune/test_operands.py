@@ -8,7 +8,8 @@ import pytest
 from ge2.compiler.ir.expr import ExprBundle, cast, coord, input, maximum
 from ge2.compiler.ir.row_ops import build_row_op
 from ge2.launch.attention_examples import attention_problem
-from ge2.launch.gemm_examples import gemm_problem
+from ge2.launch.gemm_examples import gemm_problem, with_row_values
+from ge2.launch.norm_gemm import norm_gemm_problem
 from ge2.problem import Problem, TensorSpec
 from ge2.runtime.device import EmulatedDevice
 from ge2.runtime.problem_reference import reference
@@ -32,6 +33,8 @@ def elementwise(spec: TensorSpec, *more: TensorSpec) -> Problem:
 PROBLEMS = [
     gemm_problem(("f32", "f32", "f32"), shape=(300, 40, 33)),
     gemm_problem(("f16", "f16", "f16"), shape=(96, 40, 64), trans=(True, True), fused=True),
+    with_row_values(gemm_problem(("f32", "f32", "f32"), shape=(96, 40, 33)), "sum"),
+    norm_gemm_problem("f32", (96, 40, 33), fused=True),
     row((200, 17)),
     attention_problem("f32", (2, 40, 5, 8), keys=7, length="i32", lse=True),
     attention_problem("f16", (30, 4, 3, 8), groups=2, keys=9, mask="bool",
