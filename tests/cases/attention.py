@@ -18,6 +18,7 @@ from .problems import Case
 # and for what an operand of a formula has then.
 _SHAPES: tuple[tuple[str, tuple[int, int, int, int], dict[str, Any]], ...] = (
     ("one", (1, 1, 1, 32), {}),
+    ("whole tile", (1, 2, 64, 32), {"keys": 128, "causal": True, "offset": 64}),
     ("one key", (2, 2, 2, 64), {"keys": 1, "lse": True}),
     ("no key", (1, 2, 3, 16), {"keys": 0, "causal": True, "lse": True}),
     ("edge", (1, 2, 63, 64), {"keys": 65, "lse": True}),

@@ -19,6 +19,8 @@ from ..cases.problems import Case
 from ..cases.runner import Runner
 
 KERNELS = [k.name for k in registry.all_kernels() if k.op_type == "ATTENTION"]
+# Those of attention_wgmma, which may hang, run in a process of their own: test_attention.py.
+SHORT = [name for name in KERNELS if name != "attention_wgmma"]
 DTYPES = ("f16", "bf16", "f32")
 
 
@@ -72,7 +74,7 @@ def test_long_sequences_agree_with_float64(name: str, dtype: str, runner: Runner
         pytest.skip(f"{name} serves none of them in {dtype} here")
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", SHORT)
 @pytest.mark.parametrize("length", [1, 64, 127, 129, 300, 511])
 @pytest.mark.parametrize("causal", [False, True])
 def test_many_short_tiles_are_right_each_time(name: str, length: int, causal: bool,

@@ -47,16 +47,17 @@ def _fold(editor: Editor, node: Node) -> None:
         return
     new: list[Node] = []
     operands = [_merged(editor, source, new) for source in sources if source is not None]
-    value = editor.fresh(f"{node.name}.merged")
+    value, statistics = editor.fresh(f"{node.name}.merged"), node.outputs[1:]
     attrs = {**node.attrs, "q_num_heads": heads, "kv_num_heads": groups}
-    new.append(editor.node("ATTENTION", [*operands, *node.inputs[3:]], [value], attrs, node.name))
+    new.append(editor.node("ATTENTION", [*operands, *node.inputs[3:]], [value, *statistics], attrs,
+                           node.name))
     old = [node, behind]
     last = editor.only_reader(behind.outputs[0])
     if last is not None and last.op == "RESHAPE":
         old.append(last)
     result = old[-1].outputs[0]
     if editor.type(result) == editor.type(value):
-        new[-1] = editor.node("ATTENTION", new[-1].inputs, [result], attrs, node.name)
+        new[-1] = editor.node("ATTENTION", new[-1].inputs, [result, *statistics], attrs, node.name)
         del editor.graph.types[value]
     else:
         shape = editor.type(result).shape

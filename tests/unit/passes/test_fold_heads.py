@@ -34,6 +34,12 @@ def test_heads_become_attributes(rest):
     assert graph.nodes[-1] is made
 
 
+def test_statistics_stay():
+    text = f"{SPLIT}a, stats = ATTENTION(qt, kk, vt, lse=true){MERGE}, stats"
+    made = node(apply([FoldHeadsPass()], text, t=5), "ATTENTION")
+    assert made.outputs == ("y", "stats") and made.attrs["q_num_heads"] == 2
+
+
 def test_flat_tokens_behind_are_a_view():
     text = (f"{SPLIT}a = ATTENTION(qt, kk, vt)\nback = TRANSPOSE(a, perm=[0, 2, 1, 3])\n"
             "y = RESHAPE(back, shape=[-1, 8])\noutput y")
