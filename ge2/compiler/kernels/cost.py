@@ -10,8 +10,9 @@ from ...contract import DTYPES
 from ...evidence.costmodel import CostAxes, CostModel, Prediction
 from ...problem import Problem
 from .conv_plans import PIXELS, conv_sizes
-from .facts import GEMM_OPS, problem_dims
+from .facts import PRODUCTS, problem_dims
 from .metadata import Variant
+from .norm_gemm_plans import STREAM
 from .work import bytes_of, flops_of
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _DEFAULT_EFFICIENCY = 0.5
 
 def axes_of(problem: Problem, variant: Variant) -> CostAxes:
     """Return the cost axes of a variant that the guards let through."""
-    if problem.op_type in GEMM_OPS:
+    if problem.op_type in PRODUCTS:
         return _gemm_axes(problem, variant)
     if problem.op_type == "CONV2D":
         return _conv_axes(problem, variant)
@@ -84,6 +85,8 @@ def _gemm_axes(problem: Problem, variant: Variant) -> CostAxes:
     tensor = "tensor_core" in variant.kernel.flags
     traffic = (bm + bn) * k / splits * size + bm * bn * size
     smem = (bm + bn) * _number(variant, "BK", 32) * size * _number(variant, "STAGES", 2)
+    if problem.op_type == "NORM_GEMM":
+        smem = bm * k * size + STREAM
     resident = 1 if "persistent" in variant.kernel.flags else max(1, min(4, (200 << 10) // smem))
     return CostAxes(name, tiles, resident, 2.0 * bm * bn * k / splits, tensor, traffic,
                     bytes_of(problem), efficiency, launches=1 + (splits > 1))

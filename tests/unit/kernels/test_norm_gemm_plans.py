@@ -9,6 +9,7 @@ from ge2.compiler.class_plans import ClassPlans
 from ge2.compiler.concrete import concretize
 from ge2.compiler.ir.nodes import Graph
 from ge2.compiler.kernels import registry, selector
+from ge2.compiler.kernels.cost import axes_of
 from ge2.compiler.kernels.norm_gemm_plans import block_groups, most_rows, runs_apart
 from ge2.compiler.passes.pipeline import optimize
 from ge2.compiler.plan import Plan, make_plan
@@ -88,3 +89,10 @@ def test_tensor_maps_are_not_used_where_they_do_not_reach() -> None:
     assert reports[0].variant_id.startswith("gemm/norm_gemm_mma")
     reasons = [r.reasons for r in reports if "wgmma" in r.variant_id]
     assert all("16 bytes" in reason[0] for reason in reasons)
+
+
+def test_cost_axes_count_the_product() -> None:
+    """A cost model sees the arithmetic of a product, not a pass over memory."""
+    problem = norm_gemm_problem("f32", (256, 512, 384))
+    axes = axes_of(problem, registry.get("norm_gemm_f32").variants[0])
+    assert axes.blocks * axes.flops == 2.0 * 256 * 512 * 384
