@@ -81,6 +81,8 @@ def mma_refusal(variant: Variant, call: AttentionCall) -> str:
         return "sums of 128 queries of heads above 64 do not fit into registers"
     if int(variant.param("BN")) == 64 and max(call.size, call.value_size) > 128:
         return "scores of 64 keys do not fit into registers beside heads above 128"
+    if int(variant.param("BN")) == 16 and max(call.size, call.value_size) <= 128:
+        return "tiles of 16 keys are for heads above 128, of which more do not always fit"
     return ""
 
 

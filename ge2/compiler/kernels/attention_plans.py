@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 # measured: shares of reads from shared memory that more queries spare.
 _MMA = {128: 1.25, 64: 1.0}
 _SIMT = {64: 1.3, 32: 1.0, 16: 0.6, 8: 0.3}
+# Points lost by tiles of so many keys.
+_MANY_KEYS: dict[int | str, float] = {64: 0.0, 32: 1.0, 16: 2.0}
+_FEW_KEYS: dict[int | str, float] = {64: 1.0, 32: 0.0, 16: 0.5}
 
 
 def attention_preference(problem: Problem, variant: Variant, device: DeviceProfile) -> float:
@@ -28,5 +31,5 @@ def attention_preference(problem: Problem, variant: Variant, device: DeviceProfi
     tiles = -(-dims["QUERIES"] // rows) * dims["HEADS"]
     work = max(dims["QUERIES"] * dims["HEADS"] / device.sm_count, 1.0)
     points = -6.0 * log2(max(-(-tiles // device.sm_count), 1) * rows / rates[rows] / work)
-    few_keys = dims["KEYS"] <= 32
-    return points - (1.0 if (variant.param_map.get("BN") == 32) != few_keys else 0.0)
+    keys = variant.param_map.get("BN", 64)
+    return points - (_FEW_KEYS if dims["KEYS"] <= 32 else _MANY_KEYS)[keys]
