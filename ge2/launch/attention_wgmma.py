@@ -106,8 +106,13 @@ def _tile_bytes(rows: int, columns: int) -> int:
 
 
 def q_buffers(variant: Variant, columns: int) -> int:
-    """Return 2 where a second buffer of Q fits."""
-    return 2 if _shared_bytes(variant, columns, 2) <= SHARED_BYTES else 1
+    """Return how many buffers of Q fit, up to 3.
+
+    One holds results on their way out, another the queries at work: a third lets those of the next
+    tile arrive meanwhile, which short tiles have no other time for.
+    """
+    fits = (n for n in (3, 2) if _shared_bytes(variant, columns, n) <= SHARED_BYTES)
+    return next(fits, 1)
 
 
 def shared_bytes(variant: Variant, columns: int) -> int:

@@ -21,7 +21,7 @@ namespace ge2 {
 //   Element            f16 or bf16
 //   HEAD, BN, GROUPS   columns of a head (rounded up to a size that wgmma has), keys of a block,
 //                      consumer groups
-//   STAGES, Q_BUFFERS  of K and V; of Q: with two, the next tile's queries arrive early
+//   STAGES, Q_BUFFERS  of K and V; of Q: with several, the next tile's queries arrive early
 //   PINGPONG           groups issue products in turns
 //   FLAT               the next tile's first scores are multiplied with this tile's last values
 //   DYNAMIC            blocks take tiles from a counter instead of every gridDim.x-th
@@ -56,7 +56,7 @@ struct WgmmaAttention {
     static_assert(GROUPS == 2 || GROUPS == 3, "registers are shared out for two or three groups");
     // Named barriers 1 and on: whose turn it is; then, for each group, that its warps have read their
     // queries; then all groups.
-    static_assert(!Plan::FLAT || Plan::Q_BUFFERS == 2, "flat needs the next tile's queries early");
+    static_assert(!Plan::FLAT || Plan::Q_BUFFERS > 1, "flat needs the next tile's queries early");
 
     struct Shared {
         unsigned q, k, v, q_full, q_empty, k_full, k_empty, v_full, v_empty;
@@ -158,9 +158,12 @@ struct WgmmaAttention {
     static void produce_values(const Args& args, const Shared& shared, const Tiles& tiles) {
         RingQ q;
         RingKV v;
-        while (true) {
-            ptx::mbarrier_wait(shared.q_full + q.stage * 8, q.parity);
-            const unsigned item = shared.items[q.stage];
+        for (bool first = true;; first = false) {
+            unsigned item = blockIdx.x;  // of the first tile, without a wait for its queries
+            if (!first) {
+                ptx::mbarrier_wait(shared.q_full + q.stage * 8, q.parity);
+                item = shared.items[q.stage];
+            }
             if (item >= tiles.count) break;
             ptx::mbarrier_arrive(shared.q_empty + q.stage * 8);
             q.next();
