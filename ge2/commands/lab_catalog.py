@@ -38,7 +38,8 @@ def list_(arch: str, json_target: str | None, quiet: bool, verbose: bool) -> Non
                          "interchangeable": others})
         if not primitives.of_family(family):
             rows.append((family, "(composed of the above)", ", ".join(_names(found))))
-    report.data = {"primitives": data}
+    report.data = {"primitives": data,
+                   "compositions": _names(realizations("composition", arch))}
     report.table(("family", "primitive", "realized by"), rows)
     report.message("ge2 lab show NAME tells more of a primitive, or how an operator decomposes")
     report.finish()

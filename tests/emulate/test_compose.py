@@ -7,10 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import ge2
 from ge2 import paths
+from ge2.compiler import opdefs
 from ge2.compiler.ir.expr import ExprBundle, exp, input, maximum
 from ge2.compiler.ir.row import RowOp, row_op
+from ge2.compiler.ir.row_ops import build_row_op
 from ge2.compiler.kernels import registry
+from ge2.compiler.opdefs.user_rows import USER_ROWS
 from ge2.errors import Ge2Error, Invalid, NoKernelError
 from ge2.evidence.device import profile_for
 from ge2.evidence.record import Record
@@ -75,6 +79,37 @@ def test_a_prologue_an_epilogue_with_operands_and_row_outputs() -> None:
     weights = np.exp(scores - scores.max(1, keepdims=True))
     found, = made.run(a, b, bias, scale)
     assert np.allclose(found, weights / weights.sum(1, keepdims=True) * scale, atol=1e-5)
+
+
+def test_rows_with_weights_a_first_element_and_a_value_per_element() -> None:
+    made = compose(build_row_op("layer_norm", pivot=True), staging="producer_consumer")
+    check(made, 1000 + floats(3, 1100), floats(1100), floats(1100))
+
+
+def test_a_class_that_declares_an_operator_is_composed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for table in (opdefs.OPS, USER_ROWS):  # the declaration is gone after the test
+        monkeypatch.setitem(table, "COMPOSED_POWER", None)
+        table.pop("COMPOSED_POWER")
+
+    @ge2.row_operator
+    class COMPOSED_POWER:
+        """mean(x * x)"""
+
+        state = {"squares": 0.0}  # noqa: RUF012 - a declaration
+        outputs = ("scalar",)
+
+        def update(s, r):  # type: ignore[no-untyped-def]
+            return [s.squares + r.x * r.x]
+
+        def merge(a, b):  # type: ignore[no-untyped-def]
+            return [a.squares + b.squares]
+
+        def finish(s, r):  # type: ignore[no-untyped-def]
+            return s.squares / r.n
+
+    x = floats(4, 256)
+    found, = compose(COMPOSED_POWER).run(x)
+    assert np.allclose(found, np.square(x).mean(1), rtol=1e-5)
 
 
 def test_every_staging_and_reduction_can_be_asked_for() -> None:
