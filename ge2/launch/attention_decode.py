@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..compiler.ir.size import larger, smaller
+from ..compiler.opdefs.paged_attention import MOST_HEAD, MOST_ROWS
 from ..errors import Unsupported
 from ..problem import Problem
 from .attention_call import AttentionCall, Field, attention_call
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from ..evidence.device import DeviceProfile
 
 ALIGNMENT_SLACK = 1024  # ge2::shared_memory() rounds its base up to this
-MOST_ROWS = 64  # of a key head; more are work for kernels with tiles of queries
 IN_FLIGHT = 65536  # bytes of keys and values that a multiprocessor asks for at a time
 MERGED_APART = 49  # splits from which a second launch merges faster than the last block
 FIELDS: tuple[Field, ...] = (("float*", "states", "u8"), ("unsigned*", "tickets", "u8"),
@@ -85,8 +86,9 @@ def decode_refusal(call: AttentionCall) -> str:
         return "packed sequences are of any number of queries"
     if call.heads // call.groups * call.queries > MOST_ROWS:
         return f"takes up to {MOST_ROWS} query rows of a key head"
-    if call.size % 16 or call.value_size % 16 or max(call.size, call.value_size) > 256:
-        return f"takes heads of a multiple of 16 up to 256, not {call.size} and {call.value_size}"
+    if call.size % 16 or call.value_size % 16 or max(call.size, call.value_size) > MOST_HEAD:
+        return (f"takes heads of a multiple of 16 up to {MOST_HEAD}, not {call.size} and "
+                f"{call.value_size}")
     if not call.size or not call.value_size:
         return "takes heads that are not empty"
     for name, heads, n in (("q", call.q, call.size), ("k", call.k, call.size),
@@ -99,12 +101,14 @@ def decode_refusal(call: AttentionCall) -> str:
 
 
 def decode_records(call: AttentionCall, variant: Variant, device: DeviceProfile,
-                   more: tuple[Field, ...] = (), values: dict[str, int] | None = None,
-                   addresses: dict[str, tuple[int, int]] | None = None) -> list[LaunchRecord]:
+                   classes: Mapping[str, Any] | None = None, more: tuple[Field, ...] = (),
+                   values: Mapping[str, int] | None = None,
+                   addresses: Mapping[str, tuple[int, int]] | None = None) -> list[LaunchRecord]:
     """Return the launches of a call.
 
     Args:
         call, variant, device: what is launched where.
+        classes: context of the template.
         more, values, addresses: members of Args besides FIELDS, and what they hold.
 
     Raises:
@@ -124,7 +128,7 @@ def decode_records(call: AttentionCall, variant: Variant, device: DeviceProfile,
     if split and not apart:
         holes["tickets"] = (SEMAPHORES, 0)
     args, relocs = call.pack((), fields, held, holes)
-    source = call.source(variant, {"TILES": plan.tiles}, (), fields)
+    source = call.source(variant, {"TILES": plan.tiles, **(classes or {})}, (), fields)
     states = plan.shares * plan.splits * plan.rows * (call.value_size + 4) * 4 if split else 0
     threads = int(variant.param("WARPS")) * 32
     records = [LaunchRecord(

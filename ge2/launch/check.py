@@ -170,6 +170,30 @@ def _attention_grad(problem: Problem, op: KernelOp) -> None:
                              wanted="(1,)")
 
 
+def _paged_attention(problem: Problem, op: KernelOp) -> None:
+    from ..compiler import opdefs
+    from ..compiler.ir.types import TensorType
+
+    types = [None if t is None else TensorType(t.dtype, t.shape) for t in problem.inputs]
+    attrs = {**problem.attr_map, "lse": len(problem.outputs) > 1}
+    wanted = opdefs.infer("PAGED_ATTENTION", types, attrs)
+    for index, (spec, kind) in enumerate(zip(problem.outputs, wanted, strict=True)):
+        _require(spec.shape == kind.shape, f"output {index}", spec, kind.shape)
+        if spec.dtype != kind.dtype:
+            raise DtypeMismatch("PAGED_ATTENTION makes another element type",
+                                argument=f"output {index}", found=spec.dtype, wanted=kind.dtype)
+    named = {op.input_name(slot): spec for slot, spec in enumerate(problem.inputs)}
+    q, k, table, length, mask = (named.get(n) for n in ("q", "k", "block_table", "kv_len", "mask"))
+    assert q is not None and k is not None and table is not None and length is not None
+    scores = (*q.shape[:3], table.shape[1] * k.shape[2])
+    if mask is not None:
+        _require(mask.shape == scores, "mask", mask, f"{scores}, expanded by stride 0")
+    for name, spec in (("block_table", table), ("kv_len", length)):
+        if spec.strides[-1] != 1 and spec.shape[-1] > 1:
+            raise StrideMismatch("table entries and lengths lie side by side", argument=name,
+                                 found=spec.strides, wanted="a last stride of 1")
+
+
 def _norm_gemm(problem: Problem, op: KernelOp) -> None:
     x, scale, b = problem.inputs[:3]
     y = problem.outputs[0]
@@ -441,6 +465,7 @@ _CHECKS: dict[str, Callable[[Problem, KernelOp], None]] = {
     "GEMM_BIAS_ACT": _gemm,
     "ATTENTION": _attention,
     "ATTENTION_GRAD": _attention_grad,
+    "PAGED_ATTENTION": _paged_attention,
     "NORM_GEMM": _norm_gemm,
     "MATMUL_NBITS": _nbits,
     "ROW": _row,

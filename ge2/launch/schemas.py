@@ -108,6 +108,14 @@ KERNEL_OPS: dict[str, KernelOp] = {
         ), doc="act(A W + bias); B [N, blocks, block_size / 2] has two codes of W in a byte, the "
                "even one in the low half: W = (code - zero_point) * scale; scales [N, blocks], "
                "zero_points [N, (blocks + 1) / 2] as B, 8 where absent"),
+        KernelOp("PAGED_ATTENTION", ("q", "k", "v", "block_table", "kv_len", "mask?"), (
+            AttrSpec("scale", "float", REQUIRED, doc="factor of the products"),
+            AttrSpec("left_window_size", "int", -1, doc="keys seen before a query; -1 = all"),
+            AttrSpec("right_window_size", "int", -1,
+                     doc="keys seen after a query; -1 = all, 0 = causal"),
+            AttrSpec("score", "expr", None, doc="as of ATTENTION, without extras"),
+        ), 2, "ATTENTION with keys and values in pages [P, G, R, D] of R keys, which block_table "
+           "[B, N] names; query 0 stands at key kv_len - Q"),
         KernelOp("ATTENTION_GRAD", ("q", "k", "v", "y", "lse", "grad_y", "mask?", "kv_len?"), (
             AttrSpec("scale", "float", REQUIRED, doc="factor of the products"),
             AttrSpec("query_offset", "int", 0, doc="as of ATTENTION"),

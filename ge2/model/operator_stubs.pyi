@@ -2177,3 +2177,37 @@ class OperatorMethods:
             leaky_slope: float, default 0.01. slope of leaky_relu.
         """
 
+    def paged_attention(
+        self,
+        q: Operand,
+        k: Operand,
+        v: Operand,
+        block_table: Operand,
+        kv_len: Operand,
+        mask: Operand | None = None,
+        *,
+        scale: float | None = None,
+        is_causal: bool = False,
+        softcap: float = 0.0,
+        left_window_size: Extent = -1,
+        right_window_size: Extent = -1,
+        score: object | None = None,
+        lse: bool = False,
+        name: str | None = None,
+    ) -> tuple[Value, ...]:
+        """ATTENTION whose key n of sample b is row n % R of page block_table[b, n // R], pages
+                [P, head, R, D].
+
+        Operator PAGED_ATTENTION(q, k, v, block_table, kv_len, mask?).
+
+        Args:
+            scale: float, default None. factor of the scores; 1 / sqrt(head size).
+            is_causal: bool, default False. a query sees keys up to its own place.
+            softcap: float, default 0.0. scores become cap * tanh(score / cap); 0 = off.
+            left_window_size: int, default -1. keys seen before a query; -1 = all.
+            right_window_size: int, default -1. keys seen after a query; -1 = all.
+            score: expr, default None. what becomes of a score, as of ATTENTION, without
+                further inputs.
+            lse: bool, default False. also return the log-sum-exp of each row.
+        """
+

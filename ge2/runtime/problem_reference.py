@@ -235,6 +235,13 @@ def _attention(problem: Problem, inputs: Inputs) -> list[Array]:
         **problem.attr_map, "lse": len(problem.outputs) > 1})
 
 
+def _paged_attention(problem: Problem, inputs: Inputs) -> list[Array]:
+    from ..compiler import opdefs
+
+    return opdefs.reference("PAGED_ATTENTION", list(inputs), {
+        **problem.attr_map, "lse": len(problem.outputs) > 1})
+
+
 def _attention_grad(problem: Problem, inputs: Inputs) -> list[Array]:
     from ..compiler import opdefs
 
@@ -247,6 +254,7 @@ _REFERENCES: dict[str, Callable[[Problem, Inputs], list[Array]]] = {
     "MATMUL_NBITS": _nbits,
     "ATTENTION": _attention,
     "ATTENTION_GRAD": _attention_grad,
+    "PAGED_ATTENTION": _paged_attention,
     "NORM_GEMM": _norm_gemm,
     "ROW": _row,
     "LAB_NORMALIZE_SUM": _normalize_sum,
@@ -303,6 +311,10 @@ def _index_limit(problem: Problem, slot: int) -> int:
     table = problem.inputs[0]
     if (problem.op_type, slot) in (("ATTENTION", 4), ("ATTENTION_GRAD", 7)):
         return problem.inputs[1].shape[2] + 1  # type: ignore[union-attr]
+    if problem.op_type == "PAGED_ATTENTION" and slot in (3, 4):
+        k, pages = problem.inputs[1], problem.inputs[3]
+        assert k is not None and pages is not None
+        return k.shape[0] if slot == 3 else pages.shape[1] * k.shape[2] + 1
     if problem.op_type == "GATHER" and slot == 1 and table is not None:
         return max(table.shape[int(problem.attr_map["axis"])], 1)  # type: ignore[call-overload]
     return 2

@@ -9,6 +9,7 @@ from typing import Any
 
 from ge2.contract import DTYPES
 from ge2.launch.attention_examples import alibi, attention_problem, slopes, softcap
+from ge2.launch.attention_paged import paged_problem
 from ge2.problem import Problem, TensorSpec
 
 from .layouts import Operand
@@ -58,6 +59,22 @@ def attention_cases() -> Iterator[Case]:
             yield attention_case(f"{name}-{dtype}", attention_problem(dtype, q, **given))
     for dtype in ("f16", "f32"):
         yield packed_case(f"packed-{dtype}", dtype, (5, 0, 66, 1), 2, 32, causal=True, lse=True)
+
+
+def paged_cases() -> Iterator[Case]:
+    """Yield page sizes, layouts and lengths."""
+    for dtype in ("f16", "bf16"):
+        for name, q, options in (
+                ("pages", (2, 4, 1, 32), {"groups": 2, "pages": 7, "rows": 16, "most": 4}),
+                ("wide pages", (1, 3, 2, 80), {"groups": 1, "pages": 3, "rows": 48, "most": 2,
+                                               "side_by_side": True, "causal": True}),
+                ("flags", (3, 2, 1, 128), {"groups": 2, "pages": 20, "rows": 32, "most": 3,
+                                           "mask": "bool", "lse": True, "table": "i64"})):
+            problem = paged_problem(dtype, q, **options)
+            case = attention_case(f"{name}-{dtype}", problem)
+            keys = options["rows"] * options["most"]
+            ranges = ((3, 0, options["pages"]), (4, 0, keys + 1))
+            yield replace(case, index_range=ranges, terms=keys + q[3])
 
 
 def packed_case(name: str, dtype: str, lengths: Sequence[int], heads: int, size: int,

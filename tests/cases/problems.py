@@ -525,6 +525,10 @@ def cases_for(op_type: str) -> tuple[Case, ...]:
         from .attention import attention_cases
 
         return tuple(attention_cases())
+    if op_type == "PAGED_ATTENTION":
+        from .attention import paged_cases
+
+        return tuple(paged_cases())
     if op_type == "ATTENTION_GRAD":
         from .attention_grad import gradient_cases
 

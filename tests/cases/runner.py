@@ -186,7 +186,7 @@ def slack_of(problem: Problem, dtype: str) -> float:
         return _ROUNDING[dtype] + (_EPILOGUE_SLACK if dtype in ("f16", "bf16") else 0.0)
     if problem.op_type == "MATMUL_NBITS":
         return _NBITS_SLACK.get(dtype, 0.0)
-    if problem.op_type in ("ATTENTION", "ATTENTION_GRAD"):
+    if problem.op_type in ("ATTENTION", "ATTENTION_GRAD", "PAGED_ATTENTION"):
         # Weights are rounded to 16 bits before they meet values of up to about four; sums of f64
         # cancel to results far below their terms.
         return {"f16": 4.0, "bf16": 4.0, "f64": 1.0}.get(dtype, 0.0) * _ROUNDING[dtype]

@@ -6,10 +6,10 @@ from math import log2
 from typing import TYPE_CHECKING
 
 from ...contract import DTYPES
-from ...problem import Problem
 
 if TYPE_CHECKING:
     from ...evidence.device import DeviceProfile
+    from ...launch.attention_call import AttentionCall
     from .metadata import Variant
 
 MEMORY_BOUND = 30.0  # points ahead of kernels whose tiles hold many queries, for up to
@@ -22,15 +22,13 @@ MERGE = 0.1
 WAVE = 0.5  # a wave's blocks start when those of the one before are through; not measured
 
 
-def decode_preference(problem: Problem, variant: Variant, device: DeviceProfile) -> float:
+def decode_preference(call: AttentionCall, variant: Variant, device: DeviceProfile) -> float:
     """Return points by predicted time: keys and values are read once, in waves of blocks.
 
     Key heads of many query rows are read again for each group of rows.
     """
-    from ...launch.attention_call import attention_call
     from ...launch.attention_decode import decode_plan
 
-    call = attention_call(problem)
     plan = decode_plan(variant, call, device)
     nbytes = (call.batch * call.groups * call.keys * (call.size + call.value_size)
               * DTYPES[call.k.dtype].itemsize)

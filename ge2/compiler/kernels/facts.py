@@ -22,6 +22,7 @@ _OPERANDS: dict[str, tuple[str, ...]] = {
     "MATMUL_NBITS": ("A", "B", "scales", "zero_points", "bias"),
     "CONV2D": ("X", "W", "bias", "residual"),
     "ATTENTION": ("Q", "K", "V", "mask", "kv_len", "q_starts", "k_starts"),
+    "PAGED_ATTENTION": ("Q", "K", "V", "block_table", "kv_len", "mask"),
     "ATTENTION_GRAD": ("Q", "K", "V", "Y", "lse", "grad_Y", "mask", "kv_len"),
 }
 
@@ -106,7 +107,7 @@ _FAMILY_DIMS: Mapping[str, Callable[[Problem], dict[str, int]]] = {
     "LAB_GRAPH": lambda problem: {"K": int(str(problem.attr_map["terms"]))},
     "SCAN": _row_dims,
     "CONV2D": _conv_dims,
-    **dict.fromkeys(("ATTENTION", "ATTENTION_GRAD"), _attention_dims),
+    **dict.fromkeys(("ATTENTION", "ATTENTION_GRAD", "PAGED_ATTENTION"), _attention_dims),
 }
 
 

@@ -240,6 +240,13 @@ def attention_decode(problem: Problem, variant: Variant, device: DeviceProfile) 
     return decode_refusal(attention_call(problem))
 
 
+def attention_decode_paged(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """As attention_decode, and whole tiles of keys in each page."""
+    from ...launch.attention_paged import paged_refusal
+
+    return paged_refusal(problem)
+
+
 def attention_grad_mma(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
     """Tiles of all operands lie in shared memory."""
     from ...launch.attention_grad import gradient_call, mma_gradient_bytes
@@ -308,6 +315,7 @@ def attention_wgmma(problem: Problem, variant: Variant, device: DeviceProfile) -
 
 CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "attention_decode": attention_decode,
+    "attention_decode_paged": attention_decode_paged,
     "attention_grad_mma": attention_grad_mma,
     "attention_grad_simt": attention_grad_simt,
     "attention_mma": attention_mma,

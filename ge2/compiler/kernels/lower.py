@@ -19,7 +19,11 @@ from ..opdefs.gemm_epilogue import epilogue_of
 from ..opdefs.layout import axis_pads
 from ..opdefs.scaled_matmul import scaled_epilogue
 from ..opdefs.shapes import spatial, window_pads
-from .lower_attention import lower_attention, lower_attention_grad
+from .lower_attention import (
+    lower_attention,
+    lower_attention_grad,
+    lower_paged_attention,
+)
 from .lower_row import lower_row
 from .lower_scan import lower_scan
 from .strides import collapse, expand
@@ -29,7 +33,7 @@ Ints = tuple[int, ...]
 
 _STRIDED = {"ELEMENTWISE": True, "GEMM_BIAS_ACT": True, "NORM_GEMM": True, "MATMUL_NBITS": True,
             "ROW": True, "CONCAT": True, "SCAN": True, "ATTENTION": True,
-            "ATTENTION_GRAD": True, "GATHER": True,
+            "ATTENTION_GRAD": True, "PAGED_ATTENTION": True, "GATHER": True,
             "RESAMPLE": False, "PAD": True, "CONV2D": False, "POOL2D": False}
 
 
@@ -319,4 +323,5 @@ _RULES: dict[str, Rule] = {
 }
 _FAMILIES: dict[str, Rule] = {"elementwise": _elementwise, "row": lower_row, "scan": lower_scan,
                               "attention": lower_attention,
-                              "attention_grad": lower_attention_grad}
+                              "attention_grad": lower_attention_grad,
+                              "paged_attention": lower_paged_attention}

@@ -16,6 +16,7 @@ from ..ir.size import smaller
 from ..opdefs.attention_grad import MASK as GRADIENT_MASK
 from ..opdefs.attention_parts import score_formula
 from ..opdefs.attention_shapes import EXTRAS, MASK, Q_STARTS, heads_of, sequences_of
+from ..opdefs.paged_attention import MASK as PAGED_MASK
 from .strides import expand
 
 
@@ -62,6 +63,22 @@ def lower_attention_grad(op: str, attrs: dict[str, Any], inputs: Sequence[Tensor
         "scale": float(size or 1) ** -0.5 if attrs["scale"] is None else attrs["scale"],
         "query_offset": attrs["query_offset"], "left_window_size": attrs["left_window_size"],
         "right_window_size": _right(attrs)}
+    return Problem(op, tuple(given), tuple(outputs), tuple(sorted(found.items())))
+
+
+def lower_paged_attention(op: str, attrs: dict[str, Any], inputs: Sequence[TensorSpec | None],
+                          outputs: Sequence[TensorSpec]) -> Problem:
+    """Return the PAGED_ATTENTION problem of a node."""
+    given = list(inputs)
+    q, k, _, table = given[:4]
+    assert q is not None and k is not None and table is not None
+    mask = given[PAGED_MASK] if len(given) > PAGED_MASK else None
+    if mask is not None:
+        given[PAGED_MASK] = expand(mask, (*q.shape[:3], table.shape[1] * k.shape[2]))
+    found = {
+        "scale": float(q.shape[3] or 1) ** -0.5 if attrs["scale"] is None else attrs["scale"],
+        "left_window_size": attrs["left_window_size"], "right_window_size": _right(attrs),
+        "score": _score(attrs["softcap"], attrs["score"], q.dtype, ())}
     return Problem(op, tuple(given), tuple(outputs), tuple(sorted(found.items())))
 
 

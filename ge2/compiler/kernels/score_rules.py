@@ -215,8 +215,17 @@ def attention_tiles(variant: Variant, facts: Facts, device: DeviceProfile) -> fl
     if variant.kernel.name == "attention_wgmma":
         return wgmma_attention_preference(facts.problem, variant)
     if variant.kernel.name == "attention_decode":
-        return decode_preference(facts.problem, variant, device)
+        from ...launch.attention_call import attention_call
+
+        return decode_preference(attention_call(facts.problem), variant, device)
     return attention_preference(facts.problem, variant, device)
+
+
+def paged_blocks(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
+    """Waves of blocks, as where keys follow each other."""
+    from ...launch.attention_paged import paged_call
+
+    return decode_preference(paged_call(facts.problem), variant, device)
 
 
 OPERATOR_RULES: dict[str, VariantRule] = {
@@ -228,6 +237,7 @@ OPERATOR_RULES: dict[str, VariantRule] = {
     "RESAMPLE": resample_rows,
     "CONV2D": conv_shape,
     "ATTENTION": attention_tiles,
+    "PAGED_ATTENTION": paged_blocks,
 }
 
 VARIANT_RULES: dict[str, VariantRule] = {

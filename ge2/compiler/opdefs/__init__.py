@@ -32,6 +32,7 @@ from . import (
     norm_gemm,
     normalize,
     order,
+    paged_attention,
     pool,
     quantize,
     quantize_rows,
@@ -56,7 +57,7 @@ OPS: dict[str, OpDef] = {
                    order, movement, layout, index, scatter, conv, conv_transpose, pool, resample,
                    resize, attention, attention_grad, rotary, recurrent, fused_row, add_norm,
                    norm_gemm, loss,
-                   quantize_rows, scaled_matmul, nbits)
+                   quantize_rows, scaled_matmul, nbits, paged_attention)
     for op in module.OPDEFS
 }
 

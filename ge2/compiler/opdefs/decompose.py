@@ -51,7 +51,7 @@ class GraphBuilder:
         return self.graph.types[value]
 
 
-def decompose(graph: Graph, native: Callable[[Node], bool]) -> Graph:
+def decompose(graph: Graph, native: Callable[[Graph, Node], bool]) -> Graph:
     """Return a graph in which every node that is not native is replaced by its composition.
 
     Compositions are taken apart in turn. A node without one, or one whose composition needs
@@ -59,7 +59,8 @@ def decompose(graph: Graph, native: Callable[[Node], bool]) -> Graph:
 
     Args:
         graph: typed; not changed.
-        native: whether the backend runs a node as it is.
+        native: whether the backend runs a node as it is, in a graph that has the types of its
+            operands.
     """
     result = graph.copy()
     result.nodes = []
@@ -68,8 +69,8 @@ def decompose(graph: Graph, native: Callable[[Node], bool]) -> Graph:
     return result
 
 
-def _expand(graph: Graph, node: Node, native: Callable[[Node], bool]) -> list[Node]:
-    if OPS[node.op].decompose is None or native(node):
+def _expand(graph: Graph, node: Node, native: Callable[[Graph, Node], bool]) -> list[Node]:
+    if OPS[node.op].decompose is None or native(graph, node):
         return [node]
     parts = composition(graph, node)
     if parts is None:

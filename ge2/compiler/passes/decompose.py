@@ -8,6 +8,7 @@ from ..ir.nodes import Graph, Node
 from ..opdefs import full_attrs
 from ..opdefs.attention_shapes import heads_of
 from ..opdefs.decompose import decompose
+from ..opdefs.paged_attention import is_served
 from .pass_manager import PassResult
 
 # Operators that can be decomposed but have a kernel that does all of it in one launch.
@@ -36,11 +37,17 @@ class DecomposePass:
 
     def __call__(self, graph: Graph) -> PassResult:
         """Return the rewritten graph."""
-        result = decompose(graph, lambda node: node.op in self.native and not (
-            node.op == "ATTENTION" and self._is_wide(graph, node)))
+        result = decompose(graph, self._stays)
         same = len(result.nodes) == len(graph.nodes) and all(
             new is old for new, old in zip(result.nodes, graph.nodes, strict=True))
         return PassResult(graph, False) if same else PassResult(result, True)
+
+    def _stays(self, graph: Graph, node: Node) -> bool:
+        if node.op == "PAGED_ATTENTION":
+            q, k, v = (graph.types[value] for value in node.inputs[:3])
+            return "ATTENTION" in self.native and is_served(q, k, v)
+        return node.op in self.native and not (
+            node.op == "ATTENTION" and self._is_wide(graph, node))
 
     def _is_wide(self, graph: Graph, node: Node) -> bool:
         q, k, v = (graph.types[value] for value in node.inputs[:3])

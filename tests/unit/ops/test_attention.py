@@ -67,7 +67,7 @@ def _composed(arrays, attrs):
     graph = Graph(inputs=[n for n in names if n], outputs=made,
                   types={**types, **dict(zip(made, outs, strict=True))})
     graph.nodes = [Node("ATTENTION", "a", tuple(names), tuple(made), attrs)]
-    parts = decompose(graph, lambda node: node.op != "ATTENTION")
+    parts = decompose(graph, lambda _graph, node: node.op != "ATTENTION")
     assert "ATTENTION" not in {node.op for node in parts.nodes}
     found = run_graph(parts, {n: a for n, a in zip(names, arrays, strict=True) if n})
     return [found[name] for name in made]
