@@ -72,9 +72,9 @@ RULES: tuple[Rule, ...] = (
     Rule("fuse", "prologue", "an operand is computed as it is read", _BETWEEN, ("fuse_rows",)),
     Rule("fuse", "linear", "factors of operands become the product's alpha",
          "one rounding of the factor instead of one per element", ("fuse_gemm",)),
-    Rule("fuse", "mergeable", "a norm's or softmax's state accumulates where its operand is made",
-         _BETWEEN, ("fuse_add_norm", "fuse_norm_gemm", "lift_softmax", "lift_norms",
-                    "lift_attention")),
+    Rule("fuse", "mergeable", "a reduction's, norm's or softmax's state accumulates where its "
+         "operand is made", _BETWEEN, ("fuse_add_norm", "fuse_norm_gemm", "fuse_row_values",
+                                       "lift_softmax", "lift_norms", "lift_attention")),
     Rule("split", "mergeable", "a reduction over axes that lie apart becomes one per group of axes",
          "partial results are stored: each rounds once", ("split_reductions",)),
 )
