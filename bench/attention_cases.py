@@ -8,6 +8,7 @@ from typing import Any
 
 from ge2.compiler.ir.expr import ExprBundle
 from ge2.launch.attention_examples import alibi, attention_problem, slopes, softcap
+from ge2.launch.attention_grad import gradient_problem
 from ge2.problem import Problem, TensorSpec
 
 Shape = tuple[int, int, int, int]
@@ -193,7 +194,48 @@ def decode() -> Iterator[AttentionCase]:
         yield case((batch, 32, 1, 128), 1.0, groups=8, keys=keys)
 
 
+def gradient(shape: Shape, goal: float, *, dtype: str = "bf16",
+             causal: bool = False) -> AttentionCase:
+    """Return the gradients of attention beside torch's flash backward."""
+    batch, heads, queries, size = shape
+    flops = 10.0 * batch * heads * queries * queries * size * (0.5 if causal else 1.0)
+    name = f"{dtype} {'x'.join(str(n) for n in shape)}{' causal' if causal else ''} gradient"
+    return AttentionCase(name, gradient_problem(dtype, shape, causal=causal), flops,
+                         {"flash": _flash_backward(causal)}, goal)
+
+
+def _flash_backward(causal: bool) -> Callable[[], Peer]:
+    def make() -> Peer:
+        import torch
+
+        aten = torch.ops.aten
+        saved: dict[int, Any] = {}
+
+        def call(t: Tensors) -> Any:
+            if t[0].data_ptr() not in saved:
+                made = aten._scaled_dot_product_flash_attention(t[0], t[1], t[2], 0.0, causal)
+                t[3].copy_(made[0])
+                t[4].copy_(made[1])
+                saved[t[0].data_ptr()] = made[:8]
+            out, lse, q_starts, k_starts, queries, keys, seed, offset = saved[t[0].data_ptr()]
+            return aten._scaled_dot_product_flash_attention_backward(
+                t[5], t[0], t[1], t[2], out, lse, q_starts, k_starts, queries, keys, 0.0, causal,
+                seed, offset)[0]
+
+        return call
+
+    return make
+
+
+def gradients() -> Iterator[AttentionCase]:
+    """Gradients of q, k and v; the flops are of the five products that they need at least."""
+    for causal in (False, True):
+        yield gradient((4, 32, 4096, 128), 1.2, causal=causal)
+        yield gradient((16, 16, 1024, 64), 1.0, causal=causal)
+
+
 SECTIONS: Mapping[str, Callable[[], Iterator[AttentionCase]]] = {
     "hd128": long_heads, "hd64": short_heads, "heads": other_heads, "masks": masks,
     "formulas": formulas, "decode": decode,
+    "gradients": gradients,
 }
