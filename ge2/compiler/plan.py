@@ -30,6 +30,8 @@ from .opdefs.decompose import composition
 
 MAX_ALIGN = 16
 _SEMAPHORE_ALIGN = 128
+# Operators with kernels that do not take all of their problems, or not on every GPU.
+_COMPOSED = ("NORM_GEMM", "PAGED_ATTENTION")
 _STRIDE_ERRORS = (StrideMismatch, LayoutMismatch, Unsupported, NoKernelError)
 
 
@@ -265,7 +267,7 @@ class _Builder:
 
     def _apart(self, node: Node) -> list[Node]:
         """Return the parts of a node that has no kernel here, or is slower in one launch."""
-        if node.op != "NORM_GEMM" and node.attrs.get("rows", "none") == "none":
+        if node.op not in _COMPOSED and node.attrs.get("rows", "none") == "none":
             return []
         specs = {name: self.spec(name) for name in present(node.inputs)}
         try:
@@ -278,6 +280,8 @@ class _Builder:
 
     def _is_slow(self, problem: Problem, variant: Variant) -> bool:
         """Return whether two kernels serve a problem better than the one that does all of it."""
+        if problem.op_type == "PAGED_ATTENTION":
+            return False
         if problem.op_type == "NORM_GEMM":
             return runs_apart(problem, variant, self.device)
         # Values of rows cost next to nothing, but only in the kernel that the product takes anyway.

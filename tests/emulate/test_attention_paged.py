@@ -9,6 +9,8 @@ import pytest
 
 from ge2.compiler.kernels import registry
 from ge2.compiler.passes.decompose import DecomposePass
+from ge2.compiler.plan import make_plan
+from ge2.evidence.device import PROFILES
 from ge2.launch.attention_examples import attention_problem
 from ge2.launch.attention_paged import paged_problem
 from ge2.runtime.emulate import run_problem
@@ -43,6 +45,14 @@ def test_pages_hold_what_the_table_says(side_by_side: bool, table: str) -> None:
                        [inputs[0], k, v, None, lengths, None, None], device=DEVICE)
     for one, two, three in zip(found, again, even, strict=True):
         assert one.tobytes() == two.tobytes() == three.tobytes()
+
+
+def test_a_gpu_without_the_kernel_gathers_pages() -> None:
+    served = next(examples("PAGED_ATTENTION")).graph("f16")
+    found = {arch: [step.problem.op_type for step in make_plan(served, PROFILES[arch]).steps]
+             for arch in ("sm_75", "sm_90a")}
+    assert found["sm_90a"] == ["PAGED_ATTENTION"]
+    assert found["sm_75"].count("GATHER") == 2 and found["sm_75"][-1] == "ATTENTION"
 
 
 def test_pages_that_no_kernel_takes_are_gathered() -> None:
