@@ -2,11 +2,11 @@
 
     python -m bench.lab --out FOLDER [--seconds 540] [--only probe,bench,verify,report]
 
-Writes into FOLDER, by default where ge2 ships its evidence: the device's profile, an evidence file
-with every realization over the sweep, and beside them lab.json (how the cost model does on sizes
-that it was not fitted on, how a second probe differs from the first, how long verification takes)
-and report.html. What an earlier call, or the package, has of this device is not measured again:
-copy the files into ge2/evidence/shipped/ and call again.
+Writes FOLDER/shipped, whose files belong into ge2/evidence/shipped: the device's profile, and an
+evidence file with every realization over the sweep. Beside them lab.json (how the cost model does
+on sizes that it was not fitted on, how a second probe differs from the first, how long verification
+takes) and report.html. What FOLDER or the package has of this device is not measured again: where
+one call left something, call again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from ge2.runtime.device import Device, cuda_device, default_index
 
 from .results import write_results
 
-SHIPPED = Path(profiles.__file__).parent / "shipped"
 PARTS = ("probe", "bench", "verify", "report")
 KEPT_EVERY = 30.0  # seconds between two writes of the evidence file
 REPORT_SECONDS = 20.0
@@ -57,10 +56,12 @@ class Session:
         self.ends = time.monotonic() + seconds
         self.key = device_key(device.profile)
         stem = profiles.file_name(self.key).removesuffix(".json")
-        self.evidence, self.profile = out / f"{stem}-lab.jsonl", out / f"{stem}.json"
+        self.evidence = out / "shipped" / f"{stem}-lab.jsonl"
+        self.profile = out / "shipped" / f"{stem}.json"
         self.store = Store()
         self.figures: dict[str, Any] = {}
         self._kept = 0.0
+        self.evidence.parent.mkdir(parents=True, exist_ok=True)
         earlier = read_file(self.evidence) if self.evidence.exists() else []
         known = (*shipped(), *earlier)
         self.store.put(*(r for r in known if isinstance(r, Record) and self._is_mine(r)))
@@ -127,7 +128,8 @@ class Session:
 
     def report(self) -> None:
         """Judge the cost model and write the page."""
-        found = profiles.read(self.profile) if self.profile.exists() else None
+        found = (profiles.read(self.profile) if self.profile.exists()
+                 else profiles.load(self.key))
         measured = profiles.with_rates(self.device.profile, found)
         records = self.records()
         self.figures["cost_model"] = [s.as_dict() for s in evaluate(measured, records)]
@@ -152,13 +154,12 @@ def _compile(device: Device, families: Iterable[str]) -> None:
 
 
 @click.command(help=__doc__)
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=SHIPPED,
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True,
               help="Folder of the results.")
 @click.option("--seconds", default=540.0, show_default=True, help="Of the whole call.")
 @click.option("--only", default=",".join(PARTS), show_default=True, help="Comma list of parts.")
 def main(out: Path, seconds: float, only: str) -> None:
     """Run the parts that are asked for; what was measured is kept whatever happens."""
-    out.mkdir(parents=True, exist_ok=True)
     session = Session(cuda_device(default_index()), out, seconds)
     steps: dict[str, Callable[[], None]] = {
         "probe": session.measure_device, "bench": session.measure_realizations,

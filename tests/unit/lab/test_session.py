@@ -61,7 +61,7 @@ def test_a_second_call_knows_what_the_first_one_measured(measured: list[int], tm
         done = CliRunner().invoke(lab.main, call, catch_exceptions=False)
         assert done.exit_code == 0 and f"{left} left for another call" in done.output
     assert measured == [0, 1]
-    evidence, = tmp_path.glob("*.jsonl")
+    evidence, = (tmp_path / "shipped").glob("*.jsonl")
     assert len(read_file(evidence)) == 2
     figures = json.loads((tmp_path / "lab.json").read_text())
     assert figures["known_before"] == 1 and figures["probe_repeat"] == {"copy_gbps": 0.0}
@@ -74,7 +74,7 @@ def test_what_was_measured_is_kept_where_a_part_fails(measured: list[int], tmp_p
     monkeypatch.setattr(lab.Session, "report", lambda self: 1 / 0)
     done = CliRunner().invoke(lab.main, ["--out", str(tmp_path), "--only", "bench,report"])
     assert isinstance(done.exception, ZeroDivisionError)
-    evidence, = tmp_path.glob("*.jsonl")
+    evidence, = (tmp_path / "shipped").glob("*.jsonl")
     assert len(read_file(evidence)) == 1 and (tmp_path / "lab.json").exists()
 
 
