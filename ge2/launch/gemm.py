@@ -22,7 +22,7 @@ from .gemm_call import (
 from .gemm_examples import examples_for
 from .gemm_skinny import DirectRule, RingRule, SkinnyRule
 from .gemm_source import ALIGNMENT_SLACK, Classes, cpp, source_of
-from .gemm_wgmma import WgmmaRule
+from .gemm_wgmma import WgmmaBytesRule, WgmmaRule
 from .gemm_wgmma_any import WgmmaAnyRule
 from .gemm_wgmma_f32 import WgmmaF32Rule
 from .record import SEMAPHORES, WORKSPACE, LaunchRecord, Reloc, args_checks
@@ -243,6 +243,7 @@ RULES: Mapping[str, LaunchRule] = {
     "gemm.tensor_core": PlainRule(_tensor_core_shape, _tensor_core_classes),
     "gemm.tensor_core_8bit": PlainRule(_bytes_shape, _bytes_classes),
     "gemm.wgmma": WgmmaRule(),
+    "gemm.wgmma_8bit": WgmmaBytesRule(),
     "gemm.wgmma_any": WgmmaAnyRule(),
     "gemm.wgmma_f32": WgmmaF32Rule(),
     "gemm.skinny": SkinnyRule(),

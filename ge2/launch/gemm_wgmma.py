@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..compiler.ir.size import is_tracing, smaller
 from ..compiler.kernels.gemm_plans import steps_of, tail_split
-from ..contract import DTYPES
+from ..contract import DTYPES, FLOAT8_MAX
 from ..errors import Unsupported
 from ..problem import Problem
 from .gemm_call import GemmCall, Operand, gemm_call
@@ -52,6 +52,38 @@ class WgmmaRule:
         k = LONG_K if variant.param_map.get("TAIL") == "split" else K
         return [p for p in examples_for(variant.kernel, k)
                 if not wgmma_refusal(variant, gemm_call(p))]
+
+
+@dataclass(frozen=True, slots=True)
+class WgmmaBytesRule:
+    """The same for 8-bit operands, both along k."""
+
+    def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
+        """Return the launch; see LaunchRule."""
+        call = gemm_call(problem)
+        if call.is_empty:
+            return []
+        refusal = wgmma_bytes_refusal(variant, call)
+        if refusal:
+            raise Unsupported(refusal, argument=variant.id, found=problem)
+        bm, bn = tile_of(variant)
+        maps = (operand_map(0, call.a, call.m, call.k, bm, call.batch[2]),
+                operand_map(MAP_BYTES, call.b, call.n, call.k, bn, call.batch[2]),
+                *output_maps(2 * MAP_BYTES, call))
+        promote = int(call.a.dtype in FLOAT8_MAX)
+        return [product_launch(call, variant, device, maps, (("PROMOTE", promote),))]
+
+    def examples(self, variant: Variant) -> list[Problem]:
+        """Return problems for compile tests; see LaunchRule."""
+        return [p for p in examples_for(variant.kernel, 4 * K)
+                if not wgmma_bytes_refusal(variant, gemm_call(p))]
+
+
+def wgmma_bytes_refusal(variant: Variant, call: GemmCall) -> str:
+    """Return why an 8-bit wgmma variant cannot serve a call; empty where it can."""
+    if call.a.column != 1 or call.b.column != 1:
+        return "wgmma takes 8-bit operands along K only"
+    return wgmma_refusal(variant, call)
 
 
 def tile_of(variant: Variant) -> tuple[int, int]:

@@ -218,6 +218,10 @@ _BYTE_STYLES = (("i8", "i8", None, "i32"), ("i8", "i8", "per_column", "f16"),
 _F8_STYLES = (("f8e4m3", "f8e4m3", "per_column", "bf16"), ("f8e5m2", "f8e4m3", "scalar", "f32"),
               ("f8e4m3", "f8e5m2", None, "f16"), ("f8e5m2", "f8e5m2", "per_row", "f32"))
 
+_ALIKE_STYLES = (("i8", "i8", None, "i32"), ("i8", "i8", "per_column", "f16"),
+                 ("u8", "u8", None, "i32"), ("f8e4m3", "f8e4m3", "per_row", "bf16"),
+                 ("f8e5m2", "f8e5m2", "scalar", "f32"))
+
 
 def gemm_byte_cases() -> Iterator[Case]:
     """Yield products of 8-bit operands: sums, scaled sums, and sums scaled and saturated to bytes.
@@ -225,6 +229,13 @@ def gemm_byte_cases() -> Iterator[Case]:
     for styles in (_BYTE_STYLES, _F8_STYLES):
         for row in _byte_rows(styles):
             yield _gemm_byte_case(row)
+    # Both along k, and all rows whole 16-byte units.
+    for row in pairwise({
+            "m": (1, 72, 130, 264), "n": (16, 64, 136), "k": (16, 128, 400), "batch": ((), (3,)),
+            "trans_a": (False,), "trans_b": (True,), "a": ("dense", "pitched"),
+            "b": ("dense", "pitched"), "style": _ALIKE_STYLES, "out": ("dense", "pitched")},
+            seed=8):
+        yield _gemm_byte_case(row)
 
 
 def _byte_rows(styles: Sequence[Any]) -> list[dict[str, Any]]:

@@ -88,6 +88,12 @@ CALLS: dict[str, tuple[tuple[str, ...], str]] = {
                                 f"wgmma_bf16_registers<{n}, 0>(a{n}, h, d, 1); wgmma_commit();"
                                 f"wgmma_wait<0>(); f[{n}] = a{n}[{n // 2 - 1}];"
                                 for n in (32, 80, 128, 256))
+                      + "".join(f"float g{n}[{n // 2}] = {{}}; wgmma_e4m3<{n}>(g{n}, d, d, 1);"
+                                f"int s{n}[{n // 2}] = {{}}; wgmma_s8<{n}>(s{n}, d, d, 1);"
+                                f"wgmma_commit(); wgmma_wait<0>(); f[{n}] = g{n}[1] + s{n}[2];"
+                                f"wgmma_e5m2<{n}>(g{n}, d, d, i); wgmma_u8<{n}>(s{n}, d, d, i);"
+                                f"wgmma_commit(); wgmma_wait<0>(); f[{n + 1}] = g{n}[3] + s{n}[0];"
+                                for n in (64, 128, 256))
                       + "".join(f"float t{n}[{n // 2}] = {{}}; wgmma_tf32<{n}>(t{n}, d, d, 1);"
                                 f"wgmma_commit(); wgmma_wait<0>(); f[{n}] = t{n}[{n // 2 - 1}];"
                                 for n in (64, 128, 192, 256))),

@@ -217,6 +217,14 @@ def gemm_wgmma(problem: Problem, variant: Variant, device: DeviceProfile) -> str
     return wgmma_refusal(variant, call) or tail_refusal(variant, call, device)
 
 
+def gemm_wgmma_8bit(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Tensor maps as for gemm_wgmma, and operands along K: wgmma transposes no bytes."""
+    from ...launch.gemm_call import gemm_call
+    from ...launch.gemm_wgmma import wgmma_bytes_refusal
+
+    return wgmma_bytes_refusal(variant, gemm_call(problem))
+
+
 def gemm_wgmma_any(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
     """Where tensor maps do not reach an operand or the output."""
     from ...launch.gemm_call import gemm_call
@@ -342,6 +350,7 @@ CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "gemm_tensor_core": gemm_tensor_core,
     "gemm_tensor_core_8bit": gemm_tensor_core_8bit,
     "gemm_wgmma": gemm_wgmma,
+    "gemm_wgmma_8bit": gemm_wgmma_8bit,
     "gemm_wgmma_any": gemm_wgmma_any,
     "gemm_wgmma_f32": gemm_wgmma_f32,
     "norm_gemm": norm_gemm,

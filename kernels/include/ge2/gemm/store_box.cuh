@@ -8,9 +8,21 @@
 
 namespace ge2 {
 
-// Results of two neighbouring columns.
+// Results of two neighbouring columns; of int results the bits.
 struct Pair {
     float lo, hi;
+};
+
+template <typename T>
+struct BoxValue {
+    template <typename V>
+    static float of(V v) {
+        return from_compute<float>(v);
+    }
+};
+template <>
+struct BoxValue<int> {
+    static float of(int v) { return __int_as_float(v); }
 };
 
 template <typename T, int ROW_BYTES = 128>

@@ -66,6 +66,44 @@ inline void wgmma_registers(bf16, float (&d)[N / 2], const unsigned* a, unsigned
     ptx::wgmma_bf16_registers<N, TRANS_B>(d, a, b, accumulate);
 }
 
+template <int N, int TRANS_A, int TRANS_B>
+inline void wgmma(signed char, int (&d)[N / 2], unsigned long long a, unsigned long long b,
+                  int accumulate) {
+    ptx::wgmma_s8<N>(d, a, b, accumulate);
+}
+
+template <int N, int TRANS_A, int TRANS_B>
+inline void wgmma(unsigned char, int (&d)[N / 2], unsigned long long a, unsigned long long b,
+                  int accumulate) {
+    ptx::wgmma_u8<N>(d, a, b, accumulate);
+}
+
+template <int N, int TRANS_A, int TRANS_B>
+inline void wgmma(f8e4m3, float (&d)[N / 2], unsigned long long a, unsigned long long b,
+                  int accumulate) {
+    ptx::wgmma_e4m3<N>(d, a, b, accumulate);
+}
+
+template <int N, int TRANS_A, int TRANS_B>
+inline void wgmma(f8e5m2, float (&d)[N / 2], unsigned long long a, unsigned long long b,
+                  int accumulate) {
+    ptx::wgmma_e5m2<N>(d, a, b, accumulate);
+}
+
+// What products of operands are summed in.
+template <typename T>
+struct WgmmaSum {
+    using type = float;
+};
+template <>
+struct WgmmaSum<signed char> {
+    using type = int;
+};
+template <>
+struct WgmmaSum<unsigned char> {
+    using type = int;
+};
+
 // Where a role stands in a ring of stages; parity is that of the current lap.
 template <int STAGES>
 struct RingPosition {

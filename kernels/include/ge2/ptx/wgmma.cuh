@@ -197,6 +197,62 @@ inline void wgmma_tf32(float (&d)[N / 2], unsigned long long a, unsigned long lo
 }
 
 #undef GE2_WGMMA_TF32
+
+// 8 bits: 32 of K each, both operands along K. Integers are summed in 32 bits, modulo 2^32; of sums
+// of floats the instruction keeps fewer bits than a float has.
+#define GE2_INTS_4(i) "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3])
+#define GE2_INTS_16(i) GE2_INTS_4(i), GE2_INTS_4(i + 4), GE2_INTS_4(i + 8), GE2_INTS_4(i + 12)
+#define GE2_INTS_64(i) \
+    GE2_INTS_16(i), GE2_INTS_16(i + 16), GE2_INTS_16(i + 32), GE2_INTS_16(i + 48)
+#define GE2_WGMMA_8(N, TYPES, SCALES, NAMES, A, B, ADD, ...) \
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" ADD ", 0;\n" \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k32." TYPES " {" NAMES "}, %" A ", %" \
+                 B ", add" SCALES ";\n}" \
+                 : __VA_ARGS__ \
+                 : "l"(a), "l"(b), "r"(accumulate))
+#define GE2_WGMMA_8_SIZES(TYPES, SCALES, REGS_16, REGS_64) \
+    if constexpr (N == 64) { \
+        GE2_WGMMA_8(64, TYPES, SCALES, GE2_NAMES_0 ", " GE2_NAMES_1, "32", "33", "34", \
+                    REGS_16(0), REGS_16(16)); \
+    } else if constexpr (N == 128) { \
+        GE2_WGMMA_8(128, TYPES, SCALES, \
+                    GE2_NAMES_0 ", " GE2_NAMES_1 ", " GE2_NAMES_2 ", " GE2_NAMES_3, \
+                    "64", "65", "66", REGS_64(0)); \
+    } else { \
+        static_assert(N == 256, "no 8-bit wgmma of this width is declared"); \
+        GE2_WGMMA_8(256, TYPES, SCALES, \
+                    GE2_NAMES_0 ", " GE2_NAMES_1 ", " GE2_NAMES_2 ", " GE2_NAMES_3 ", " \
+                    GE2_NAMES_4 ", " GE2_NAMES_5 ", " GE2_NAMES_6 ", " GE2_NAMES_7, \
+                    "128", "129", "130", REGS_64(0), REGS_64(64)); \
+    }
+
+template <int N>
+inline void wgmma_s8(int (&d)[N / 2], unsigned long long a, unsigned long long b, int accumulate) {
+    GE2_WGMMA_8_SIZES("s32.s8.s8", "", GE2_INTS_16, GE2_INTS_64)
+}
+
+template <int N>
+inline void wgmma_u8(int (&d)[N / 2], unsigned long long a, unsigned long long b, int accumulate) {
+    GE2_WGMMA_8_SIZES("s32.u8.u8", "", GE2_INTS_16, GE2_INTS_64)
+}
+
+template <int N>
+inline void wgmma_e4m3(float (&d)[N / 2], unsigned long long a, unsigned long long b,
+                       int accumulate) {
+    GE2_WGMMA_8_SIZES("f32.e4m3.e4m3", ", 1, 1", GE2_REGS_16, GE2_REGS_64)
+}
+
+template <int N>
+inline void wgmma_e5m2(float (&d)[N / 2], unsigned long long a, unsigned long long b,
+                       int accumulate) {
+    GE2_WGMMA_8_SIZES("f32.e5m2.e5m2", ", 1, 1", GE2_REGS_16, GE2_REGS_64)
+}
+
+#undef GE2_WGMMA_8_SIZES
+#undef GE2_WGMMA_8
+#undef GE2_INTS_64
+#undef GE2_INTS_16
+#undef GE2_INTS_4
 #undef GE2_REGS_64
 #undef GE2_REGS_16
 #undef GE2_REGS_4

@@ -33,8 +33,9 @@ struct WgmmaWork {
 //   Operand, Output    element types (float operands are multiplied as tf32)
 //   SCHEDULE, BM, BN, STAGES, STORES (store buffers of a warp)
 //   K_MAJOR_A, K_MAJOR_B, OUTPUTS, PDL
-//   PLANES, PROMOTE    1, 0; or operands that are sums of 3 planes each, of whose products the six
-//                      largest are added, and after how many steps of k sums leave the tensor cores
+//   PLANES             1; or 3: operands are sums of planes, of whose products the six largest are
+//                      added
+//   PROMOTE            after how many steps of k sums leave the tensor cores; 0: after the last
 //   DIRECT             outputs are written without tensor maps, where Args has y; one output
 //   SPLITS             whether the tiles behind the last whole wave may be split along k
 //   Args               map_a, map_b, map_y[OUTPUTS], m, n, k, batches, a_varies, b_varies, whole,
@@ -60,7 +61,8 @@ struct WgmmaGemm {
     static constexpr int GROUP = 128;
     static constexpr int GROUP_ROWS = PINGPONG ? BM : BM / CONSUMERS;
     static constexpr int STEPS_M = GROUP_ROWS / 64;
-    static constexpr int SUMS = STEPS_M * BN / 2 * (Plan::PLANES == 1 ? 1 : 2);
+    static constexpr int SUMS = STEPS_M * BN / 2 * (Plan::PROMOTE == 0 ? 1 : 2);
+    static constexpr int PRODUCTS = Plan::PLANES == 1 ? 1 : 6;
     static constexpr unsigned STAGE_BYTES = TileA::BYTES + TileB::BYTES;
     static constexpr int EMPTY_ARRIVALS = 4 * (PINGPONG ? 1 : CONSUMERS);
     // More than 168 registers a thread must come from the producer, which needs few.
@@ -68,7 +70,8 @@ struct WgmmaGemm {
     static constexpr int CONSUMER_REGISTERS = SUMS > 128 ? 240 : 232;
     static constexpr int PRODUCER_REGISTERS = SUMS > 128 ? 24 : 40;
 
-    using Sums = float[STEPS_M][BN / 2];
+    using Sum = typename WgmmaSum<Operand>::type;
+    using Sums = Sum[STEPS_M][BN / 2];
 
     struct Shared {
         unsigned stages, stores, full, empty;
@@ -204,13 +207,13 @@ struct WgmmaGemm {
     }
 
     // Tensor cores round sums towards zero; a few steps' sums at a time are added up in registers.
-    static void multiply_planes(Sums& sums, Ring& ring, const Shared& shared, int steps, int row,
-                                int lane) {
+    static void multiply_promoted(Sums& sums, Ring& ring, const Shared& shared, int steps, int row,
+                                  int lane) {
         for (int i = 0; i < STEPS_M * BN / 2; ++i) sums[i / (BN / 2)][i % (BN / 2)] = 0.f;
         for (int first = 0; first < steps; first += Plan::PROMOTE) {
             Sums acc;
-            multiply(acc, ring, shared, 6 * (lesser(first + Plan::PROMOTE, steps) - first), row,
-                     lane);
+            const int count = lesser(first + Plan::PROMOTE, steps) - first;
+            multiply(acc, ring, shared, PRODUCTS * count, row, lane);
             finish(ring, shared, lane);
 #pragma unroll
             for (int i = 0; i < STEPS_M; ++i) {
@@ -328,7 +331,7 @@ struct WgmmaGemm {
     // Writes a warp's 16 rows of one step: a box at a time through a store buffer, which the copy
     // engine empties while the next is filled. The engine also clips what lies outside of Y.
     template <int OUTPUT>
-    static void store_box(const float* sums, const typename Plan::Epilogue& epilogue,
+    static void store_box(const Sum* sums, const typename Plan::Epilogue& epilogue,
                           const Args& args, unsigned buffers, int& buffer, const WgmmaWork& at,
                           int lane) {
         const unsigned target = buffers + buffer * Box::BYTES;
@@ -341,7 +344,7 @@ struct WgmmaGemm {
         const int row = ptx::opaque(at.row) + lane / 4;
         const int column = ptx::opaque(at.column) + lane % 4 * 2;
         Box::fill(target, lane, [&](int group, int lower) {
-            const float* d = sums + group * 4 + lower * 2;
+            const Sum* d = sums + group * 4 + lower * 2;
             return epilogue.template at<OUTPUT>(d[0], d[1], lesser(row + lower * 8, last_row),
                                                 column + group * 8);
         });
@@ -359,14 +362,14 @@ struct WgmmaGemm {
         }
     }
 
-    static void store(const float (&sums)[BN / 2], const typename Plan::Epilogue& epilogue,
+    static void store(const Sum (&sums)[BN / 2], const typename Plan::Epilogue& epilogue,
                       const Args& args, unsigned buffers, int& buffer, const WgmmaWork& at,
                       int lane) {
 #pragma unroll
         for (int box = 0; box < BN / Box::COLUMNS; ++box) {
             WgmmaWork where = at;
             where.column += box * Box::COLUMNS;
-            const float* d = sums + box * Box::COLUMNS / 2;
+            const Sum* d = sums + box * Box::COLUMNS / 2;
             store_box<0>(d, epilogue, args, buffers, buffer, where, lane);
             if constexpr (Plan::OUTPUTS > 1) {
                 store_box<1>(d, epilogue, args, buffers, buffer, where, lane);
@@ -399,17 +402,17 @@ struct WgmmaGemm {
             Plan::Epilogue::prefetch(args, work, STEPS_M, BN, lane);
             const int skipped = PINGPONG ? tiles.length(item + gridDim.x) : 0;
             if constexpr (PINGPONG) ptx::named_barrier_sync(own_turn, 2 * GROUP);
-            if constexpr (Plan::PLANES == 1) {
+            if constexpr (Plan::PROMOTE == 0) {
                 multiply(sums, ring, shared, work.steps, group_row, lane);
             } else {
-                multiply_planes(sums, ring, shared, work.steps, group_row, lane);
+                multiply_promoted(sums, ring, shared, work.steps, group_row, lane);
             }
             if constexpr (PINGPONG) {
                 if (item + gridDim.x < tiles.count) {
                     ptx::named_barrier_arrive(other_turn, 2 * GROUP);
                 }
             }
-            if constexpr (Plan::PLANES == 1) finish(ring, shared, lane);
+            if constexpr (Plan::PROMOTE == 0) finish(ring, shared, lane);
             if constexpr (PINGPONG) ring.skip(skipped);
             if constexpr (Plan::SPLITS) {
                 if (item >= tiles.whole) {

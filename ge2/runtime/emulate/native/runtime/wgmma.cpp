@@ -10,7 +10,8 @@
 
 namespace emu {
 
-constexpr u32 kTf32 = 2;  // types: 0 f16, 1 bf16
+constexpr u32 kTf32 = 2;  // types: 0 f16, 1 bf16, then bytes: s8, u8, e4m3, e5m2
+constexpr u32 kBytes = 3;
 
 struct Operand {
   u32 start, leading, stride, rows;
@@ -26,7 +27,7 @@ struct WgmmaOp {
   void* pc = nullptr;
   u32 arrived = 0;
   bool done = false;
-  std::vector<std::vector<float>> in, out;  // [128][n / 2]
+  std::vector<std::vector<double>> in, out;  // [128][n / 2]
   std::vector<std::shared_ptr<WgmmaOp>> previous;  // in flight on the same registers
 };
 
@@ -87,15 +88,27 @@ void unmark(const Operand& o) {
   });
 }
 
+constexpr u32 kDepth = 32;  // elements of k that an operand is given; those behind the last are 0
+
+bool sums_integers(u32 type) { return type == kBytes || type == kBytes + 1; }
+
 std::vector<float> load_operand(const Operand& o, u32 type) {
-  std::vector<float> out(o.rows * 16);
+  std::vector<float> out(o.rows * kDepth);
+  if (type >= kBytes) {
+    for (u32 row = 0; row < o.rows; ++row)
+      for (u32 k = 0; k < 32; ++k) {
+        const u8 bits = *shared_pointer(element_address(o, row, k / 2) + k % 2);
+        out[row * kDepth + k] = byte_value(bits, type - kBytes);
+      }
+    return out;
+  }
   if (type == kTf32) {  // 8 of k; the lowest 13 bits are not looked at
     for (u32 row = 0; row < o.rows; ++row)
       for (u32 k = 0; k < 8; ++k) {
         u32 bits;
         std::memcpy(&bits, shared_pointer(element_address(o, row, 2 * k)), 4);
         bits &= ~0x1fffu;
-        std::memcpy(&out[row * 16 + k], &bits, 4);
+        std::memcpy(&out[row * kDepth + k], &bits, 4);
       }
     return out;
   }
@@ -103,7 +116,7 @@ std::vector<float> load_operand(const Operand& o, u32 type) {
     for (u32 k = 0; k < 16; ++k) {
       u16 bits;
       std::memcpy(&bits, shared_pointer(element_address(o, row, k)), 2);
-      out[row * 16 + k] = type ? bf16_value(bits) : f16_value(bits);
+      out[row * kDepth + k] = type ? bf16_value(bits) : f16_value(bits);
     }
   return out;
 }
@@ -112,14 +125,14 @@ float half_value(u32 bits, u32 type) {
   return type ? bf16_value(static_cast<u16>(bits)) : f16_value(static_cast<u16>(bits));
 }
 
-// A as a 64 by 16 matrix, from the fragments of 128 threads.
+// A as a matrix of 64 rows, from the fragments of 128 threads.
 std::vector<float> load_registers(const WgmmaOp& op) {
-  std::vector<float> out(64 * 16);
+  std::vector<float> out(64 * kDepth);
   for (u32 t = 0; t < 128; ++t)
     for (u32 i = 0; i < 4; ++i) {
       const u32 row = t / 32 * 16 + t % 32 / 4 + i % 2 * 8, k = t % 4 * 2 + i / 2 * 8;
-      out[row * 16 + k] = half_value(op.registers[t][i] & 0xffff, op.type);
-      out[row * 16 + k + 1] = half_value(op.registers[t][i] >> 16, op.type);
+      out[row * kDepth + k] = half_value(op.registers[t][i] & 0xffff, op.type);
+      out[row * kDepth + k + 1] = half_value(op.registers[t][i] >> 16, op.type);
     }
   return out;
 }
@@ -130,17 +143,19 @@ void compute(WgmmaOp& op) {
   const std::vector<float> a =
       op.registers.empty() ? load_operand(op.a, op.type) : load_registers(op);
   const std::vector<float> b = load_operand(op.b, op.type);
-  op.out.assign(128, std::vector<float>(op.n / 2));
+  op.out.assign(128, std::vector<double>(op.n / 2));
   for (u32 t = 0; t < 128; ++t) {
     const auto& previous = op.previous[t];
     if (previous) compute(*previous);
-    const std::vector<float>& in = previous ? previous->out[t] : op.in[t];
+    const std::vector<double>& in = previous ? previous->out[t] : op.in[t];
     for (u32 i = 0; i < op.n / 2; ++i) {
-      const float* x = &a[(t / 32 * 16 + t % 32 / 4 + 8 * (i / 2 % 2)) * 16];
-      const float* y = &b[(i / 4 * 8 + t % 4 * 2 + i % 2) * 16];
+      const float* x = &a[(t / 32 * 16 + t % 32 / 4 + 8 * (i / 2 % 2)) * kDepth];
+      const float* y = &b[(i / 4 * 8 + t % 4 * 2 + i % 2) * kDepth];
       double sum = op.accumulate ? in[i] : 0.0;
-      for (u32 k = 0; k < 16; ++k) sum += static_cast<double>(x[k]) * y[k];
-      op.out[t][i] = static_cast<float>(sum);
+      for (u32 k = 0; k < kDepth; ++k) sum += static_cast<double>(x[k]) * y[k];
+      op.out[t][i] = sums_integers(op.type)
+                         ? static_cast<int>(static_cast<u32>(static_cast<long long>(sum)))
+                         : static_cast<float>(sum);
     }
   }
   op.previous.assign(128, nullptr);
@@ -193,7 +208,7 @@ extern "C" void ge2emu_wgmma_fence() { L->cur->wgmma_fenced = true; }
 
 namespace {
 
-// One thread's part; A by descriptor, or of four registers where those are given.
+// One thread's part; d holds integers where those are summed. A by descriptor, or of four registers where those are given.
 void issue(float* d, u32 n, u64 a, const u32* registers, u64 b, u32 accumulate, u32 type,
            u32 trans_a, u32 trans_b, const char* file, int line, void* pc) {
   Thread& t = *L->cur;
@@ -227,7 +242,9 @@ void issue(float* d, u32 n, u64 a, const u32* registers, u64 b, u32 accumulate, 
   if (registers) std::copy_n(registers, 4, op->registers[k].begin());
   op->previous[k] = in_flight(t, d);
   if (!op->previous[k]) {
-    op->in[k].assign(d, d + n / 2);
+    const int* whole = reinterpret_cast<const int*>(d);
+    if (sums_integers(type)) op->in[k].assign(whole, whole + n / 2);
+    else op->in[k].assign(d, d + n / 2);
     if (!t.wgmma_fenced)
       report("missing fence", "wgmma without wgmma_fence after other accesses to its registers", 0,
              pc);
@@ -259,9 +276,9 @@ void check_registers(const WgmmaRef& ref, u32 tid) {
 
 }  // namespace
 
-extern "C" void ge2emu_wgmma(float* d, u32 n, u64 a, u64 b, u32 accumulate, u32 type, u32 trans_a,
+extern "C" void ge2emu_wgmma(void* sums, u32 n, u64 a, u64 b, u32 accumulate, u32 type, u32 trans_a,
                              u32 trans_b, const char* file, int line) {
-  issue(d, n, a, nullptr, b, accumulate, type, trans_a, trans_b, file, line,
+  issue(static_cast<float*>(sums), n, a, nullptr, b, accumulate, type, trans_a, trans_b, file, line,
         __builtin_return_address(0));
 }
 
@@ -288,8 +305,12 @@ extern "C" void ge2emu_wgmma_wait(u32 keep) {
       bool last = !later;
       for (std::size_t j = i + 1; j < refs.size(); ++j) last = last && refs[j].d != refs[i].d;
       if (!last) continue;
-      const std::vector<float>& out = refs[i].op->out[t.tid - refs[i].op->first_tid];
-      std::copy(out.begin(), out.end(), refs[i].d);
+      const std::vector<double>& out = refs[i].op->out[t.tid - refs[i].op->first_tid];
+      if (sums_integers(refs[i].op->type))
+        for (std::size_t j = 0; j < out.size(); ++j)
+          reinterpret_cast<int*>(refs[i].d)[j] = static_cast<int>(out[j]);
+      else
+        for (std::size_t j = 0; j < out.size(); ++j) refs[i].d[j] = static_cast<float>(out[j]);
     }
     t.wgmma_fenced = false;
   }

@@ -5,7 +5,7 @@ extern "C" {
 void ge2emu_wgmma_fence();
 void ge2emu_wgmma_commit();
 void ge2emu_wgmma_wait(unsigned keep);
-void ge2emu_wgmma(float* d, unsigned n, unsigned long long a, unsigned long long b,
+void ge2emu_wgmma(void* d, unsigned n, unsigned long long a, unsigned long long b,
                   unsigned accumulate, unsigned type, unsigned trans_a, unsigned trans_b,
                   const char* file, int line);
 void ge2emu_wgmma_registers(float* d, unsigned n, const unsigned* a, unsigned long long b,
@@ -64,6 +64,26 @@ GE2_INLINE void wgmma_tf32(float (&d)[N / 2], unsigned long long a, unsigned lon
                            int accumulate, GE2_SITE) {
     static_assert(N >= 8 && N <= 256 && N % 8 == 0, "wgmma is 8 to 256 wide, in steps of 8");
     ge2emu_wgmma(d, N, a, b, accumulate != 0, 2, 0, 0, file, line);
+}
+template <int N>
+GE2_INLINE void wgmma_s8(int (&d)[N / 2], unsigned long long a, unsigned long long b,
+                         int accumulate, GE2_SITE) {
+    ge2emu_wgmma(d, N, a, b, accumulate != 0, 3, 0, 0, file, line);
+}
+template <int N>
+GE2_INLINE void wgmma_u8(int (&d)[N / 2], unsigned long long a, unsigned long long b,
+                         int accumulate, GE2_SITE) {
+    ge2emu_wgmma(d, N, a, b, accumulate != 0, 4, 0, 0, file, line);
+}
+template <int N>
+GE2_INLINE void wgmma_e4m3(float (&d)[N / 2], unsigned long long a, unsigned long long b,
+                         int accumulate, GE2_SITE) {
+    ge2emu_wgmma(d, N, a, b, accumulate != 0, 5, 0, 0, file, line);
+}
+template <int N>
+GE2_INLINE void wgmma_e5m2(float (&d)[N / 2], unsigned long long a, unsigned long long b,
+                         int accumulate, GE2_SITE) {
+    ge2emu_wgmma(d, N, a, b, accumulate != 0, 6, 0, 0, file, line);
 }
 
 }  // namespace ge2::ptx
