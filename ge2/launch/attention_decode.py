@@ -58,17 +58,26 @@ def decode_plan(variant: Variant, call: AttentionCall, device: DeviceProfile) ->
     """
     warps = int(variant.param("WARPS"))
     total = call.heads // call.groups * call.queries
-    tiles = 1 if total <= 8 or call.size + call.value_size > 320 else 2
+    tiles = tiles_of(call)
     shares = larger(1, call.batch * call.groups * -(-total // (8 * tiles)))
     slots = device.sm_count * blocks_per_multiprocessor(warps, call)
     splits = larger(1, smaller(slots // shares, -(-call.keys // (16 * warps))))
     return DecodePlan(total, tiles, shares, splits, slots)
 
 
+def tiles_of(call: AttentionCall) -> int:
+    """Return the tiles of 8 query rows that a block takes: two where registers allow."""
+    few = call.heads // call.groups * call.queries <= 8
+    return 1 if few or call.size + call.value_size > 320 else 2
+
+
 def blocks_per_multiprocessor(warps: int, call: AttentionCall) -> int:
-    """Return how many blocks keep enough bytes in flight: 8 warps of heads of 128."""
+    """Return how many blocks keep enough bytes in flight: 8 warps of heads of 128.
+
+    Two tiles of rows leave registers for 8 warps.
+    """
     wanted = IN_FLIGHT // (16 * 2 * (call.size + call.value_size))
-    return max(8, min(16, wanted)) // warps
+    return max(8, min(16 if tiles_of(call) == 1 else 8, wanted)) // warps
 
 
 def decode_shared_bytes(variant: Variant, call: AttentionCall, device: DeviceProfile) -> int:
