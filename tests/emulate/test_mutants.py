@@ -117,6 +117,12 @@ PINGPONG = Target("gemm/gemm_bias_act_wgmma[SCHEDULE=pingpong,BM=128,BN=128,STOR
 ATTENTION = Target("attention/attention_wgmma[BM=192,BN=128,OVERLAP=flat,TURNS=1]",
                    attention_case("mutants", attention_problem("f16", (1, 5, 200, 32), keys=300,
                                                                causal=True, offset=100)))
+ATTENTION_MMA = Target("attention/attention_mma[BM=64,BN=32]",
+                       attention_case("mutants", attention_problem("f16", (1, 1, 70, 32), keys=100,
+                                                                   lse=True)))
+ATTENTION_SIMT = Target("attention/attention_simt[BM=16]",
+                        attention_case("mutants", attention_problem("f32", (1, 1, 20, 24),
+                                                                    keys=50)))
 LAB = Target("lab/lab_normalize_sum[STAGES=2]", lambda p: p.outputs[0].shape[0] > 127
              and p.outputs[0].shape[1] > 64)
 BLOCK = Target("row/row_block[VECTORS=1,REDUCE=block,WEIGHTS=late,UNPACK=once]", _rows(100))
@@ -253,6 +259,23 @@ MUTANTS = [
            header=_ATTENTION),
     Mutant("attention: the counter is not put back", ATTENTION,
            "                args.tickets[0] = 0;\n", "", header=_ATTENTION),
+    Mutant("attention mma: a tile is read before it is there", ATTENTION_MMA,
+           "        wait();\n        __syncthreads();  // the tile",
+           "        __syncthreads();  // the tile"),
+    Mutant("attention mma: a stage is refilled while it is read", ATTENTION_MMA,
+           "        wait();\n        __syncthreads();  // the tile", "        wait();  //"),
+    Mutant("attention mma: results are read before they are staged", ATTENTION_MMA,
+           "        __syncwarp();\n        constexpr int CHUNKS = (VALUE",
+           "        constexpr int CHUNKS = (VALUE", header="ge2/skeleton/attention_mma.cuh"),
+    Mutant("attention mma: rows behind the last are stored", ATTENTION_MMA,
+           "            if (r >= inside) break;\n", "", header="ge2/skeleton/attention_mma.cuh"),
+    Mutant("attention mma: keys behind the length are read", ATTENTION_MMA,
+           "own.band.length - first);\n        V::load", "BN);\n        V::load"),
+    Mutant("attention simt: keys are read before they are there", ATTENTION_SIMT,
+           "        __syncthreads();\n        attention.add_tile", "        attention.add_tile"),
+    Mutant("attention simt: weights are read before they are there", ATTENTION_SIMT,
+           "        __syncwarp();\n        add_values();", "        add_values();",
+           header="ge2/skeleton/attention_simt.cuh"),
     Mutant("lab: full barrier is not waited for", LAB,
            "        ptx::mbarrier_wait(bars + 8 * stage, parity);\n", ""),
     Mutant("lab: stage refilled while it is read", LAB, _LAB_READ + "        __syncthreads();",
@@ -340,7 +363,7 @@ def test_too_little_memory_is_caught(
 
 
 @pytest.mark.parametrize("target", [TILED, CORES, RAGGED, BATCHED, NORM, NORM_WGMMA, VALUES,
-                                    WGMMA, PINGPONG, LAB, BLOCK, TREE, SPLIT, VEC, TURN],
+                                    ATTENTION_MMA, ATTENTION_SIMT, WGMMA, PINGPONG, LAB, BLOCK, TREE, SPLIT, VEC, TURN],
                          ids=lambda t: t.variant)
 def test_the_unbroken_kernel_is_clean(target: Target) -> None:
     """No detector speaks on the cases that the mutants run."""
