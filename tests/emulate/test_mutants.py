@@ -363,7 +363,8 @@ def test_too_little_memory_is_caught(
 
 
 @pytest.mark.parametrize("target", [TILED, CORES, RAGGED, BATCHED, NORM, NORM_WGMMA, VALUES,
-                                    ATTENTION_MMA, ATTENTION_SIMT, WGMMA, PINGPONG, LAB, BLOCK, TREE, SPLIT, VEC, TURN],
+                                    ATTENTION_MMA, ATTENTION_SIMT, WGMMA, PINGPONG, LAB, BLOCK,
+                                    TREE, SPLIT, VEC, TURN],
                          ids=lambda t: t.variant)
 def test_the_unbroken_kernel_is_clean(target: Target) -> None:
     """No detector speaks on the cases that the mutants run."""
