@@ -44,7 +44,7 @@ def test_compositions_of_operators_with_a_kernel_compute_the_same():
         if native:
             check(case, run_graph(everything(case.graph).graph, case.feeds))
             seen |= native
-    assert seen == NATIVE
+    assert seen == NATIVE - {"NORM_GEMM"}  # which only a fusion makes
 
 
 def test_the_number_of_cases_does_not_shrink():
