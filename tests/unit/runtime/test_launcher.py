@@ -9,7 +9,7 @@ import pytest
 
 import ge2.launch_table as table
 from ge2.compiler.ir.expr import ExprBundle, input
-from ge2.contract import STATUS_EXCEPTIONS, Status
+from ge2.contract import GE2_API_VERSION, STATUS_EXCEPTIONS, Status
 from ge2.errors import CompileFailed, LaunchFailed, OutOfMemory
 from ge2.launch.params import encode_params
 from ge2.launch.schemas import kernel_op
@@ -173,7 +173,7 @@ def test_a_block_that_changed_in_place_is_read_anew() -> None:
     block["tensors"]["shape"][:, 0] = 32
     assert launch(bufs, 4, 0) == 0
     assert len(device.prepared) == 2
-    block["header"]["api_version"] = 3
+    block["header"]["api_version"] = GE2_API_VERSION + 1
     assert launch(bufs, 4, 0) == Status.API_VERSION
 
 

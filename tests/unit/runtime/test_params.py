@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ge2.compiler.ir.expr import ExprBundle, input
-from ge2.contract import ActKind, params_dtype
+from ge2.contract import GE2_API_VERSION, ActKind, params_dtype
 from ge2.errors import ApiVersionMismatch, DtypeMismatch, Invalid
 from ge2.launch.params import decode_params, encode_params
 from ge2.launch.schemas import KERNEL_OPS, kernel_op
@@ -43,7 +43,7 @@ def test_block_layout_is_the_contract_s() -> None:
     op = kernel_op("GEMM_BIAS_ACT")
     assert block.dtype == params_dtype(op.attrs, 6)
     raw = ctypes.string_at(block.ctypes.data, block.dtype.itemsize)
-    assert np.frombuffer(raw[:16], "u4").tolist() == [len(raw), 2, 5, 1]
+    assert np.frombuffer(raw[:16], "u4").tolist() == [len(raw), GE2_API_VERSION, 5, 1]
     second = np.frombuffer(raw[16 + 136:16 + 2 * 136], "i4")
     assert second[:2].tolist() == [1, 2]
     assert np.frombuffer(raw[16 + 2 * 136:16 + 3 * 136], "i4")[1] == -1  # bias is absent
@@ -58,7 +58,7 @@ def _broken(change: str) -> np.ndarray:
     block = encode_params(_problem("GEMM_BIAS_ACT"))
     match change:
         case "version":
-            block["header"]["api_version"] = 3
+            block["header"]["api_version"] = GE2_API_VERSION + 1
         case "size":
             block["header"]["struct_size"] = 700
         case "count":
@@ -98,7 +98,8 @@ def test_bad_block_is_refused_by_name(change: str, error: type, argument: str) -
 
 def test_version_error_names_both_versions() -> None:
     block = _broken("version")
-    with pytest.raises(ApiVersionMismatch, match="found 3; wanted 2"):
+    both = f"found {GE2_API_VERSION + 1}; wanted {GE2_API_VERSION}"
+    with pytest.raises(ApiVersionMismatch, match=both):
         decode_params(block.ctypes.data, "GEMM_BIAS_ACT", 6)
 
 
