@@ -12,6 +12,7 @@ import numpy as np
 
 from ..compiler.ir.expr import ExprBundle, exp, input, render_c
 from ..compiler.ir.expr.cheaper import cheaper
+from ..compiler.ir.scalar_ops import C_TYPES
 from ..compiler.kernels.elementwise_plans import (
     bundle_of,
     coord_axes,
@@ -72,7 +73,7 @@ def pointer_slots(n_inputs: int, n_outputs: int) -> dict[str, tuple[int, int]]:
     return {name: (slot, 0) for slot, name in enumerate(names)}
 
 
-_FAST = re.compile(r"\bge2::(exp2|exp|tanh|erf|reciprocal)\(")
+_FAST = re.compile(r"\bge2::(exp2|exp|tanh|erf|reciprocal|reciprocal_from_one)\(")
 
 
 def only_narrow(outputs: Sequence[TensorSpec]) -> bool:
@@ -112,6 +113,7 @@ def _make_record(problem: Problem, variant: Variant, context: dict[str, Any],
     full = {
         **variant.param_map, **context, "in_types": c_types(inputs),
         "out_types": c_types(problem.outputs), "lines": lines, "results": results,
+        "result_types": tuple(C_TYPES[e.dtype] for e in bundle.outputs),
         "ARGS_CHECKS": _checks(dtype),
     }
     args, relocs = ArgsBuilder(dtype, values, pointer_slots(n_in, n_out)).pack()

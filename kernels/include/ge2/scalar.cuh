@@ -65,6 +65,8 @@ GE2_FLOAT_FUNCTION(abs, fabs)
 
 inline float reciprocal(float x) { return 1.0f / x; }
 inline double reciprocal(double x) { return 1.0 / x; }
+// Of numbers that are 1 at least.
+inline float reciprocal_from_one(float x) { return 1.0f / x; }
 inline float neg(float x) { return -x; }
 inline double neg(double x) { return -x; }
 inline bool is_nan(float x) { return x != x; }

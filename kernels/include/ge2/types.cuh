@@ -90,6 +90,26 @@ inline int to_compute(unsigned char x) { return x; }
 inline int to_compute(int x) { return x; }
 inline long long to_compute(long long x) { return x; }
 
+// The value of one lane of a vector. bf16 elements come out of the words that hold two of them, by a
+// shift or a mask: taking halves apart first costs an instruction more for each.
+template <typename T, int V>
+inline compute_t<T> lane_value(const Vec<T, V>& from, int lane) {
+    return to_compute(from.v[lane]);
+}
+template <int V>
+inline float lane_value(const Vec<bf16, V>& from, int lane) {
+    if constexpr (V % 2 == 0) {
+        union Words {
+            Vec<bf16, V> vec;
+            unsigned word[V / 2];
+        };
+        const unsigned word = Words{from}.word[lane / 2];
+        return __uint_as_float(lane % 2 ? word & 0xffff0000u : word << 16);
+    } else {
+        return to_compute(from.v[lane]);
+    }
+}
+
 // How one storage type is made from a computed value; f16 and bf16 round to nearest even, once.
 // 8-bit floats are made from floats, and saturate.
 template <typename T>
@@ -151,6 +171,38 @@ inline unsigned pack2<f16>(float lo, float hi) {
 template <>
 inline unsigned pack2<bf16>(float lo, float hi) {
     return ptx::pack_bf16x2(lo, hi);
+}
+
+template <typename T>
+constexpr bool kIsHalf = false;
+template <>
+constexpr bool kIsHalf<f16> = true;
+template <>
+constexpr bool kIsHalf<bf16> = true;
+
+// Computed values as stored. Two neighbours of a 16-bit type are rounded by one instruction, also
+// where they may be stored one by one.
+template <typename T, int V, typename C>
+inline Vec<T, V> pack_lanes(const C (&from)[V]) {
+    Vec<T, V> to;
+#pragma unroll
+    for (int e = 0; e < V; ++e) to.v[e] = from_compute<T>(from[e]);
+    return to;
+}
+template <typename T, int V>
+inline Vec<T, V> pack_lanes(const float (&from)[V]) {
+    if constexpr (kIsHalf<T> && V % 2 == 0) {
+        union Words {
+            unsigned word[V / 2];
+            Vec<T, V> vec;
+        };
+        Words words;
+#pragma unroll
+        for (int e = 0; e < V; e += 2) words.word[e / 2] = pack2<T>(from[e], from[e + 1]);
+        return words.vec;
+    } else {
+        return pack_lanes<T, V, float>(from);
+    }
 }
 
 }  // namespace ge2

@@ -58,7 +58,28 @@ def _operation(node: Expr, args: list[str]) -> str:
     is_float = node.args[0].dtype in ("f32", "f64")
     if row.infix and (is_float or row.result == "bool"):
         return f"{args[0]} {row.infix} {args[1]}"
+    if node.op == "reciprocal" and _is_one_at_least(node.args[0]):
+        return f"ge2::reciprocal_from_one({args[0]})"
     return f"ge2::{_C_NAMES.get(node.op, node.op)}({', '.join(args)})"
+
+
+def _is_one_at_least(node: Expr) -> bool:
+    """Whether an f32 is plainly 1 plus something that is not negative (or NaN)."""
+    if node.dtype != "f32" or node.op != "add":
+        return False
+    return any(_constant(a) >= 1.0 and _is_not_negative(b)
+               for a, b in (node.args, node.args[::-1]))
+
+
+def _is_not_negative(node: Expr) -> bool:
+    if node.op == "mul":
+        a, b = node.args
+        return a is b or (_is_not_negative(a) and _is_not_negative(b))
+    return node.op in ("exp", "exp2", "abs", "sqrt") or _constant(node) >= 0.0
+
+
+def _constant(node: Expr) -> float:
+    return float(node.value) if node.kind == "const" else -math.inf
 
 
 _C_NAMES = {"max": "max_nan", "min": "min_nan"}

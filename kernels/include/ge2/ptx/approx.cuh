@@ -29,6 +29,13 @@ inline float rcp_approx(float x) {
     return y;
 }
 
+// The same with denormal arguments and results taken as zero: one instruction instead of seven.
+inline float rcp_approx_ftz(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 inline float rsqrt_approx(float x) {
     float y;
     asm("rsqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -36,8 +36,7 @@ struct RowColumn {
     // One lane of a V-wide chunk, for folding lane by lane.
     struct Lane {
         Values x;
-        Values value(int) const { return x; }
-        Lane again(unsigned) const { return *this; }
+        Values value(int, unsigned) const { return x; }
     };
 
     template <typename Args>

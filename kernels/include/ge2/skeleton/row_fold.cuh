@@ -19,10 +19,9 @@ struct Batch {
     void each(unsigned zero, Visit visit) const {
 #pragma unroll
         for (int u = 0; u < U; ++u) {
-            const Chunk chunk = x[u].again(zero);
 #pragma unroll
             for (int e = 0; e < V; ++e)
-                if (e >= skip[u] && e < valid[u]) visit(chunk.value(e), column(u) + e);
+                if (e >= skip[u] && e < valid[u]) visit(x[u].value(e, zero), column(u) + e);
         }
     }
 

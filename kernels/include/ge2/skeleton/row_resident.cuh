@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ge2/ptx/cp_async.cuh>
+#include <ge2/skeleton/row_stages.cuh>
 #include <ge2/tile/opaque.cuh>
 #include <ge2/tile/vector.cuh>
 
@@ -59,15 +60,15 @@ struct PartPlaces {
 #pragma unroll
         for (int u = 0; u < U; ++u) {
             if (part.is_whole(u)) {
-                const auto now = part.chunk(u, zero);
+                const auto& now = part.chunk(u, zero);
 #pragma unroll
-                for (int e = 0; e < V; ++e) visit(now.value(e), part.column[u] + e);
+                for (int e = 0; e < V; ++e) visit(part.value(now, e, zero), part.column[u] + e);
             } else if (!kWhole && part.valid[u] > 0) {
-                const auto now = part.chunk(u, zero);
+                const auto& now = part.chunk(u, zero);
 #pragma unroll
                 for (int e = 0; e < V; ++e)
                     if (e >= part.skip[u] && e < part.valid[u])
-                        visit(now.value(e), part.column[u] + e);
+                        visit(part.value(now, e, zero), part.column[u] + e);
             }
         }
         if constexpr (ENDS) {
@@ -93,8 +94,10 @@ struct ResidentPart : PartPlaces<Row, V, U, FULL, ENDS> {
         if constexpr (ENDS) row.load(end, this->end_column, this->has_end ? 1 : 0);
     }
     void wait() const {}
-    typename Row::template Chunk<V> chunk(int u, unsigned zero) const {
-        return AGAIN ? x[u].again(zero) : x[u];
+    const typename Row::template Chunk<V>& chunk(int u, unsigned) const { return x[u]; }
+    typename Row::Value value(const typename Row::template Chunk<V>& now, int e,
+                              unsigned zero) const {
+        return AGAIN ? now.value(e, zero) : now.value(e);
     }
     template <typename Visit>
     void each(unsigned zero, Visit visit) const {
@@ -128,29 +131,14 @@ struct CopiedPart : PartPlaces<Row, V, U, FULL, ENDS> {
         row.template load_staged<V, LANES * U>(x, stage, u * LANES + rank + static_cast<int>(zero));
         return x;
     }
+    typename Row::Value value(const typename Row::template Chunk<V>& now, int e, unsigned) const {
+        return now.value(e);
+    }
     template <typename Visit>
     void each(unsigned zero, Visit visit) const {
         this->each_of(*this, zero, visit);
     }
 };
-
-// Runs stages K.. over the part, each reduced over the group before the next.
-template <typename Op, int K, typename Part, typename Group, typename Args>
-inline void run_stages(typename Op::Seen& seen, const Part& part, Group& group,
-                       const typename Op::Values& first, typename Op::Compute n,
-                       const Args& args) {
-    if constexpr (K < Op::kStages) {
-        using Stage = typename Op::template StageAt<K>;
-        typename Stage::Partial partial = Stage::init();
-        part.each(args.zero[K < 3 ? K : 3], [&](const auto& x, long long index) {
-            Stage::add(partial, seen, x, first, index, n);
-        });
-        partial = group.all_symmetric(
-            partial, [](const auto& a, const auto& b) { return Stage::merge(a, b); });
-        Stage::finish(seen, partial, n);
-        run_stages<Op, K + 1>(seen, part, group, first, n, args);
-    }
-}
 
 // Where a thread stands: a block holds ROWS rows of LANES threads each.
 template <int LANES, int ROWS>
@@ -176,7 +164,8 @@ struct BlocksOfRow {
     }
 };
 
-// `stage` is this row's shared memory, where the part has any. EARLY: the extras are on their way while the row is reduced.
+// `stage` is this row's shared memory, where the part has any. EARLY: the extras are on their way
+// while the row is reduced.
 template <typename Op, typename Row, typename Group, typename Place, typename Part, int V, int U,
           bool EARLY, typename Linear, typename Args>
 inline void row_resident(const Args& args, unsigned char* scratch, unsigned char* stage) {
@@ -236,12 +225,12 @@ inline void row_resident(const Args& args, unsigned char* scratch, unsigned char
             } else {
                 row.template load<V, Part::kWhole>(extras, part.column[u], valid, skip);
             }
-            const typename Row::template Chunk<V> x = part.chunk(u, args.zero[3]);
+            const auto x = part.chunk(u, args.zero[3]);
             typename Row::template OutChunk<V> out;
 #pragma unroll
             for (int e = 0; e < V; ++e)
-                out.put(e, Op::finish(state, x.value(e), extras.value(e), first,
-                                      part.column[u] + e, n));
+                out.put(e, Op::finish(state, part.value(x, e, args.zero[3]), extras.value(e),
+                                      first, part.column[u] + e, n));
             row.template store<V, Part::kWhole>(out, part.column[u], valid, skip);
         }
         if constexpr (Part::kEnds) {

@@ -44,9 +44,13 @@ inline float exp2(float x) { return ptx::ex2_approx_ftz(x); }
 
 inline float reciprocal(float x) { return ptx::rcp_approx(x); }
 
+// Of 1 and more; beyond 2^126 the result is zero.
+inline float reciprocal_from_one(float x) { return ptx::rcp_approx_ftz(x); }
+
 // 1 - 2 / (1 + exp(2x)); below 0.06, where that cancels, the series.
 inline float tanh(float x) {
-    const float far = 1.0f - 2.0f * ptx::rcp_approx(1.0f + ptx::ex2_approx_ftz(x * 2.8853900817779268f));
+    const float far =
+        1.0f - 2.0f * ptx::rcp_approx_ftz(1.0f + ptx::ex2_approx_ftz(x * 2.8853900817779268f));
     const float square = x * x;
     const float near = x * (1.0f + square * (-0.33333333f + square * 0.13333333f));
     return square < 0.0036f ? near : far;
@@ -55,7 +59,7 @@ inline float tanh(float x) {
 // Abramowitz and Stegun 7.1.26, absolute error 1.5e-7; near zero the series keeps it relative.
 inline float erf(float x) {
     const float a = ::fabsf(x);
-    const float t = ptx::rcp_approx(1.0f + 0.3275911f * a);
+    const float t = ptx::rcp_approx_ftz(1.0f + 0.3275911f * a);
     const float p = t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f +
                     t * (-1.453152027f + t * 1.061405429f))));
     const float tail = p * ptx::ex2_approx_ftz(x * x * -1.4426950408889634f);
