@@ -11,6 +11,7 @@ import numpy as np
 from ..compiler.ir.row_ops import build_row_op
 from ..compiler.kernels.headers import headers_of
 from ..compiler.kernels.row_plans import row_access, row_layout, row_op_of
+from ..compiler.kernels.row_ring_plans import state_bytes
 from ..problem import Problem, TensorSpec
 from .check import WINDOW_SLACK, WINDOW_TILE
 from .record import (
@@ -21,7 +22,7 @@ from .record import (
     args_checks,
     args_dtype,
 )
-from .row import ALIGN_SLACK, is_empty, row_context, row_problem, row_record, state_bytes
+from .row import ALIGN_SLACK, is_empty, row_context, row_problem, row_record
 from .rule import LaunchRule
 
 if TYPE_CHECKING:

@@ -18,17 +18,14 @@ from ..compiler.kernels.row_plans import (
     column_vector,
     copied_shape,
     has_narrow,
-    pipe_blocks_per_sm,
-    pipe_bytes,
-    pipe_plan,
     resident_lanes,
     row_access,
     row_layout,
     row_op_of,
     row_splits,
 )
+from ..compiler.kernels.row_ring_plans import state_bytes
 from ..compiler.kernels.walk import INT32_MAX
-from ..contract import DTYPES
 from ..errors import Unsupported
 from ..evidence.device import arch_number
 from ..problem import Problem, TensorSpec
@@ -274,43 +271,6 @@ class ClusterRule:
 
 
 @dataclass(frozen=True, slots=True)
-class PipeRule:
-    """row_pipe: groups of blocks that all run together walk over long rows."""
-
-    def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
-        """See LaunchRule."""
-        if is_empty(problem):
-            return []
-        layout, op = row_layout(problem), row_op_of(problem)
-        threads, vectors, stages = (variant.param(p) for p in ("THREADS", "VECTORS", "STAGES"))
-        smem = pipe_bytes(op, threads, vectors, stages)
-        per_sm = pipe_blocks_per_sm(smem, device)
-        plan = pipe_plan(problem, threads * vectors, device.sm_count * per_sm)
-        if plan is None:
-            raise Unsupported("the row does not fit on the device", found=layout.n)
-        n_in = op.n_inputs + op.n_extras
-        fixed = not any(any(s) for s in layout.lead.strides[op.n_inputs : n_in])
-        state = state_bytes(op)
-        context = {
-            "vector": row_access(problem).vector, "staging": "ring",
-            "keep": fixed and op.n_extras > 0, "min_blocks": per_sm, "state_bytes": state,
-            "scratch": smem - ALIGN_SLACK,
-        }
-        words = 2 + plan.blocks * 4 * state // 4 * 2
-        return [row_record(problem, variant, row_access(problem).steps, context, splits=plan.blocks,
-                        grid=(plan.groups * plan.blocks, 1, 1), block=(threads, 1, 1), smem=smem,
-                        semaphores=plan.groups * words, cooperative=True)]
-
-    def examples(self, variant: Variant) -> list[Problem]:
-        """See LaunchRule."""
-        accesses = variant.param("THREADS") * variant.param("VECTORS")
-        rows = example_rows(8 * accesses + 16, rows=2)
-        params = [variant.param(name) for name in ("THREADS", "VECTORS", "STAGES")]
-        return [problem for problem in (rows[0], *rows[1:3], *rows[7:])
-                if pipe_bytes(row_op_of(problem), *params) <= SMEM_OF_SM_90]
-
-
-@dataclass(frozen=True, slots=True)
 class LoopRule:
     """row_loop: a block per row, any length, any strides."""
 
@@ -363,15 +323,6 @@ class SplitRule:
     def examples(self, variant: Variant) -> list[Problem]:
         """See LaunchRule."""
         return [*example_rows(100003), *example_rows(131072)]
-
-
-def state_bytes(op: RowOp) -> int:
-    """Return the size of the operator's State struct on the device."""
-    sizes = [DTYPES[v.dtype].itemsize for v in op.state]
-    offset = 0
-    for size in sizes:
-        offset = -(-offset // size) * size + size
-    return -(-offset // max(sizes)) * max(sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,7 +409,6 @@ RULES: dict[str, LaunchRule] = {
     "row.cluster": ClusterRule(),
     "row.copied": CopiedRule(),
     "row.loop": LoopRule(),
-    "row.pipe": PipeRule(),
     "row.split": SplitRule(),
     "row.column": ColumnRule(),
 }

@@ -39,8 +39,8 @@ class LaunchRule(Protocol):
         ...
 
 
-FAMILIES = ("gemm", "norm_gemm", "nbits", "lab", "elementwise", "row", "scan", "movement",
-            "gather", "pad", "resample", "conv", "conv_lines", "pool", "attention")
+FAMILIES = ("gemm", "norm_gemm", "nbits", "lab", "elementwise", "row", "row_ring", "scan",
+            "movement", "gather", "pad", "resample", "conv", "conv_lines", "pool", "attention")
 
 
 class _Rules(Mapping[str, LaunchRule]):

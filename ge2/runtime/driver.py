@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from ..launch.patch import Args
 from ..launch.record import LaunchRecord, TensorMapSpec
 
 STATIC_SMEM_LIMIT = 48 << 10
+PORTABLE_CLUSTER = 8
 TENSOR_MAPS_KEPT = 4096
 STREAMS_KEPT = 256
 
@@ -287,11 +289,14 @@ def copy_async(target: int, source: int, nbytes: int, stream: int) -> None:
 # -- launching ------------------------------------------------------------------------------------
 
 
-def function(handle: int, smem: int, carveout: int = -1) -> Any:
+def function(handle: int, smem: int, carveout: int = -1, cluster: int = 1) -> Any:
     """Return a launchable CUfunction that may use smem bytes of dynamic shared memory.
 
     Args:
+        handle: of the function.
+        smem: bytes.
         carveout: percent of the cache that is to be shared memory; -1 leaves it to the driver.
+        cluster: blocks of a cluster; more than 8 are not for every GPU and have to be allowed.
     """
     driver = api()
     made, kind = driver.CUfunction(handle), driver.CUfunction_attribute
@@ -303,6 +308,10 @@ def function(handle: int, smem: int, carveout: int = -1) -> Any:
         check(driver.cuFuncSetAttribute(
             made, kind.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, smem),
             f"reserving {smem} bytes of shared memory")
+    if cluster > PORTABLE_CLUSTER:
+        check(driver.cuFuncSetAttribute(
+            made, kind.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1),
+            f"allowing clusters of {cluster} blocks")
     return made
 
 
@@ -320,7 +329,7 @@ class Launch:
         self.args = Args(record, encode_tensor_map)
         self._api = api()
         self._name = record.kernel.entry
-        self._function = function(handle, record.smem, record.carveout)
+        self._function = function(handle, record.smem, record.carveout, prod(record.cluster))
         self._pointer = (ctypes.c_void_p * 1)(self.args.address)
         self._params = ctypes.addressof(self._pointer)
         self.grid: tuple[int, int, int] = as_example(record.grid)

@@ -22,12 +22,14 @@ HOPPER = ("sm_90a",)
 CALLS: dict[str, tuple[tuple[str, ...], str]] = {
     "address": (ALL, "u[0] = smem_address(shared);"),
     "approx": (ALL, "f[0] = ex2_approx(f[0]) + ex2_approx_ftz(f[4]) + lg2_approx(f[1])"
-                    " + rcp_approx(f[2]) + rsqrt_approx(f[3]) + tanh_approx(f[4]);"),
+                    " + rcp_approx(f[2]) + rcp_approx_ftz(f[3]) + rsqrt_approx(f[3])"
+                    " + tanh_approx(f[4]);"),
     "barrier": (ALL, "named_barrier_sync(1, 32); named_barrier_arrive(i, 64);"),
     "cluster": (FROM_90, "cluster_sync(); cluster_arrive(); cluster_wait(); "
                          "unsigned r = map_shared(smem, cluster_rank());"
                          "f[0] = load_cluster_f32(r) + load_cluster_f32x4(r).x + cluster_size();"
-                         "store_cluster_f32(r, f[1]);"),
+                         "store_cluster_f32(r, f[1]);"
+                         "store_async_16(r, uint4{1, 2, 3, 4}, map_shared(bar, 1));"),
     "cp_async": (FROM_80, "cp_async_16(smem, f, i); cp_async_8(smem, f, i); cp_async_4(smem, f, i);"
                           "cp_async_commit(); cp_async_wait<2>();"),
     "cvt": (ALL, "f[0] = f16_to_f32(f32_to_f16(f[0])) + bf16_to_f32(f32_to_bf16(f[1]));"
@@ -47,7 +49,9 @@ CALLS: dict[str, tuple[tuple[str, ...], str]] = {
                   "u[1] = atomic_add_acq_rel(u, 1); prefetch_l1(f); prefetch_l2(f);"
                   "store_shared_8(smem, float2{f[0], f[1]});"
                   "auto* w = reinterpret_cast<unsigned long long*>(f);"
-                  "store_relaxed_64(w, load_relaxed_64(w + 1));"),
+                  "store_relaxed_64(w, load_relaxed_64(w + 1));"
+                  "auto* q = reinterpret_cast<uint4*>(f);"
+                  "store_relaxed_128(q, load_relaxed_128(q + 1));"),
     "minmax": (ALL, "f[0] = max_nan(f[1], f[2]) + min_nan(f[3], f[4]);"),
     "mbarrier": (FROM_90, "mbarrier_init(bar, 3); mbarrier_arrive(bar);"
                           "mbarrier_arrive_expect_tx(bar, 64); mbarrier_wait(bar, 0);"

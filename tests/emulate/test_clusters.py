@@ -62,6 +62,39 @@ extern "C" __global__ void kernel(const __grid_constant__ Args args) {
     grid=(2, 1, 1), cluster=(2, 1, 1), smem=520,
 )
 
+MESSAGES = Case(
+    """#include <ge2/ptx/cluster.cuh>
+#include <ge2/ptx/fence.cuh>
+#include <ge2/ptx/mbarrier.cuh>
+#include <ge2/shared.cuh>
+struct Args { unsigned* y; };
+// Each block of a pair tells both its rank, twice; slots are used in turn.
+extern "C" __global__ void kernel(const __grid_constant__ Args args) {
+  using namespace ge2::ptx;
+  unsigned char* memory = ge2::shared_memory();
+  const unsigned smem = smem_address(memory), bar = smem + 64, rank = cluster_rank();
+  if (threadIdx.x == 0) {
+    for (int r = 0; r < 2; ++r) mbarrier_init(bar + 8 * r, 1);
+    fence_mbarrier_init();
+    for (int r = 0; r < 2; ++r) mbarrier_arrive_expect_tx(bar + 8 * r, 32);
+  }
+  cluster_sync();
+  unsigned sum = 0;
+  for (unsigned r = 0; r < 2; ++r) {
+    if (threadIdx.x < 2)
+      store_async_16(map_shared(smem + 32 * r + 16 * rank, threadIdx.x),
+                     uint4{rank + 1, 10 * r, 0, 0}, map_shared(bar + 8 * r, threadIdx.x));
+    mbarrier_wait(bar + 8 * r, 0);
+    const uint4* slot = reinterpret_cast<const uint4*>(memory + 32 * r);
+    sum += slot[0].x + slot[1].x + slot[0].y + slot[1].y;
+  }
+  args.y[blockIdx.x * 32 + threadIdx.x] = sum;
+  cluster_sync();
+}
+""",
+    outputs={"y": ((64,), "u4")}, grid=(2, 1, 1), cluster=(2, 1, 1), smem=80,
+)
+
 
 def test_blocks_read_each_others_shared_memory() -> None:
     """Sums over pairs of blocks, scaled by the rank."""
@@ -75,7 +108,18 @@ def test_multicast_reaches_both_blocks() -> None:
     assert np.array_equal(MULTICAST.run()["y"], np.tile(MULTICAST.inputs["x"], 2))
 
 
+def test_messages_reach_every_block() -> None:
+    """1 + 2 in each of two rounds, and 10 from each block in the second."""
+    assert np.array_equal(MESSAGES.run()["y"], np.full(64, 26, "u4"))
+
+
 @pytest.mark.parametrize(("case", "old", "new", "kind"), [
+    (MESSAGES, "    mbarrier_wait(bar + 8 * r, 0);\n", "", "missing wait"),
+    (MESSAGES, "+ 8 * r, 32)", "+ 8 * r, 48)", "deadlock"),
+    (MESSAGES, "+ 8 * r, 32)", "+ 8 * r, 16)", "missing wait"),
+    (MESSAGES, "map_shared(bar + 8 * r, threadIdx.x)", "map_shared(bar + 8 * r, 0)",
+     "bad mbarrier"),
+    (MESSAGES, "smem + 32 * r + 16 * rank", "smem + 16 * rank", "data race"),
     (SUM, "  cluster_sync();\n  float", "  float", "data race"),
     (SUM, "  cluster_arrive();\n  cluster_wait();\n", "", "out of bounds"),
     (SUM, "r < cluster_size()", "r <= cluster_size()", "out of bounds"),

@@ -18,10 +18,10 @@ from .row_plans import (
     refuse_cluster,
     refuse_column,
     refuse_copied,
-    refuse_pipe,
     refuse_resident,
     refuse_split,
 )
+from .row_ring_plans import refuse_ring
 
 if TYPE_CHECKING:
     from ...evidence.device import DeviceProfile
@@ -338,8 +338,8 @@ CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "row_cluster": refuse_cluster,
     "row_column": refuse_column,
     "row_copied": refuse_copied,
-    "row_pipe": refuse_pipe,
     "row_resident": refuse_resident,
+    "row_ring": refuse_ring,
     "row_split": refuse_split,
     "nbits_mma": nbits_mma,
     "nbits_skinny": nbits_skinny,

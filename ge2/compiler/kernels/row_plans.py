@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 WARP = 32
 MAX_LANES = 1024
-MIN_SLICE = 1024  # accesses of a row that a block of row_pipe should at least have
 SPLIT_ELEMENTS = 4096  # a block that shares a row should have at least this much to read
 
 
@@ -247,80 +246,6 @@ def refuse_resident(problem: Problem, variant: Variant, device: DeviceProfile) -
     return "" if lanes <= MAX_LANES else f"the row needs {lanes} threads, a block has {MAX_LANES}"
 
 
-@dataclass(frozen=True, slots=True)
-class PipePlan:
-    """How a group of blocks shares rows in row_pipe.
-
-    Attributes:
-        blocks: per row.
-        groups: that walk over the rows side by side.
-    """
-
-    blocks: int
-    groups: int
-
-
-@lru_cache(maxsize=4096)
-def pipe_plan(problem: Problem, capacity: int, at_once: int) -> PipePlan | None:
-    """Return the plan for blocks that hold `capacity` accesses of a row; None without one.
-
-    Args:
-        problem: a ROW problem.
-        capacity: accesses that a stage has room for.
-        at_once: blocks that run at the same time.
-    """
-    layout = row_layout(problem)
-    accesses = layout.n // row_access(problem).vector
-    blocks = -(-accesses // capacity)
-    if not 0 < blocks <= at_once or not layout.rows:
-        return None
-    groups = min(layout.rows, at_once // blocks)
-    # Room to spare: the multiprocessors that whole groups leave over share the work.
-    blocks = max(blocks, min(at_once // groups, -(-accesses // MIN_SLICE)))
-    return PipePlan(blocks, groups)
-
-
-def refuse_pipe(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
-    """Guard of row_pipe: aligned rows longer than a block holds, in several rounds."""
-    op, layout, access = row_op_of(problem), row_layout(problem), row_access(problem)
-    if not op.streamable:
-        return "the operator has no merge"
-    if not op.reads_row_to_finish:
-        return "no output needs the row again"
-    if any(step != 1 for step in layout.steps[: op.n_inputs]):
-        return "an operand of the state is not contiguous along the row"
-    if access.shifted or not all(_copies_whole(layout, i, access) for i in range(op.n_inputs)):
-        return "rows are not whole 16-byte accesses"
-    capacity = variant.param("THREADS") * variant.param("VECTORS")
-    bytes_needed = pipe_bytes(op, *(variant.param(p) for p in ("THREADS", "VECTORS", "STAGES")))
-    if bytes_needed > device.smem_per_block:
-        return f"needs {bytes_needed} bytes of shared memory, a block has {device.smem_per_block}"
-    at_once = device.sm_count * pipe_blocks_per_sm(bytes_needed, device)
-    if pipe_plan(problem, capacity, at_once) is None:
-        return "the row does not fit on the device"
-    return "" if layout.n > capacity * access.vector else "a block holds the row"
-
-
-def _copies_whole(layout: RowLayout, index: int, access: RowAccess) -> bool:
-    """Return whether pairs of accesses are whole multiples of what the copy engine moves."""
-    tensor, lead = layout.tensors[index], layout.lead.strides[index]
-    size = DTYPES[tensor.dtype].itemsize
-    return (2 * access.vector * size % VECTOR_BYTES == 0 and tensor.align % VECTOR_BYTES == 0
-            and all(s * size % VECTOR_BYTES == 0 for s in (*lead, layout.n))
-            and layout.n % access.vector == 0)
-
-
-def pipe_bytes(op: RowOp, threads: int, vectors: int, stages: int) -> int:
-    """Return the shared memory of row_pipe, alignment slack included."""
-    head = -(-(256 + threads // WARP * 128) // 1024) * 1024
-    return head + stages * threads * vectors * VECTOR_BYTES * op.n_inputs + 1024
-
-
-def pipe_blocks_per_sm(nbytes: int, device: DeviceProfile) -> int:
-    """Return how many blocks of row_pipe with that much shared memory a multiprocessor holds."""
-    return max(1, min(device.smem_per_sm // (nbytes + 1024), 4))
-
-
 def copied_shape(problem: Problem, variant: Variant) -> tuple[int, int, int]:
     """Return threads per row, rows per block and bytes per row of row_copied."""
     vectors = variant.param("VECTORS")
@@ -387,8 +312,6 @@ def row_preference(problem: Problem, variant: Variant, device: DeviceProfile) ->
     points = -40.0 if layout.steps[0] != 1 else 0.0
     if "DOWN" in params:
         return _column_points(problem, variant)
-    if "cooperative" in variant.kernel.flags:
-        return _pipe_points(problem, variant)
     if "semaphores" in variant.kernel.flags:
         return points + _split_points(problem, variant, device)
     if "BLOCKS" in params:
@@ -411,16 +334,6 @@ def _column_points(problem: Problem, variant: Variant) -> float:
     sums = bool(stages) and stages[0][0].combine == "sum"
     wanted = (16 if columns <= 1024 else 8, 8 if not narrow and (columns <= 1024 or sums) else 4)
     return 20.0 - 3.0 * float((down != wanted[0]) + (unroll != wanted[1]))
-
-
-def _pipe_points(problem: Problem, variant: Variant) -> float:
-    """The whole device walks over long rows; short ones wait for each other too often."""
-    accesses = row_layout(problem).n // row_vector(problem)
-    if accesses <= 8192:
-        return -40.0
-    threads, vectors = variant.param("THREADS"), variant.param("VECTORS")
-    wanted = (512, 8) if accesses >= 1 << 16 else (256, 8)
-    return 10.0 - 2.0 * float((threads, vectors) != wanted)
 
 
 def _split_points(problem: Problem, variant: Variant, device: DeviceProfile) -> float:

@@ -21,6 +21,7 @@ from .lower_scan import scan_preference
 from .metadata import KernelInfo, Variant, arch_number
 from .norm_gemm_plans import norm_gemm_preference
 from .row_plans import row_preference
+from .row_ring_plans import ring_preference
 from .skinny_plans import TIMES as SKINNY_TIMES
 from .skinny_plans import skinny_preference
 
@@ -179,6 +180,8 @@ def gemm_split(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
 
 def row_shape(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
     """Row length and count decide how many threads and blocks share a row."""
+    if variant.kernel.name in ("row_pipe", "row_ring"):
+        return ring_preference(facts.problem, variant)
     return row_preference(facts.problem, variant, device)
 
 

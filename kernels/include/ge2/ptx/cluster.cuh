@@ -46,6 +46,15 @@ inline float4 load_cluster_f32x4(unsigned remote) {
     return v;
 }
 
+// 16 bytes to another block's shared memory; they arrive when they have been counted at the mbarrier
+// `remote_bar` of that block.
+inline void store_async_16(unsigned remote, uint4 v, unsigned remote_bar) {
+    asm volatile(
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.u32 [%0], {%1, %2, %3, %4}, [%5];"
+        ::"r"(remote), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(remote_bar)
+        : "memory");
+}
+
 inline void store_cluster_f32(unsigned remote, float value) {
     asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(remote), "f"(value) : "memory");
 }

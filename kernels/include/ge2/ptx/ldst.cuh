@@ -95,6 +95,34 @@ inline void store_relaxed_64(unsigned long long* pointer, unsigned long long val
     asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(pointer), "l"(value) : "memory");
 }
 
+// The same for 16 bytes, aligned to as many.
+inline uint4 load_relaxed_128(const uint4* pointer) {
+    unsigned long long low, high;
+    asm volatile(
+        "{\n"
+        ".reg .b128 both;\n"
+        "ld.relaxed.gpu.global.b128 both, [%2];\n"
+        "mov.b128 {%0, %1}, both;\n"
+        "}" : "=l"(low), "=l"(high)
+        : "l"(pointer)
+        : "memory");
+    return uint4{static_cast<unsigned>(low), static_cast<unsigned>(low >> 32),
+                 static_cast<unsigned>(high), static_cast<unsigned>(high >> 32)};
+}
+
+inline void store_relaxed_128(uint4* pointer, uint4 v) {
+    const unsigned long long low = static_cast<unsigned long long>(v.y) << 32 | v.x;
+    const unsigned long long high = static_cast<unsigned long long>(v.w) << 32 | v.z;
+    asm volatile(
+        "{\n"
+        ".reg .b128 both;\n"
+        "mov.b128 both, {%1, %2};\n"
+        "st.relaxed.gpu.global.b128 [%0], both;\n"
+        "}" ::"l"(pointer),
+        "l"(low), "l"(high)
+        : "memory");
+}
+
 // Returns the old value.
 inline unsigned atomic_add_acq_rel(unsigned* pointer, unsigned value) {
     unsigned old;

@@ -127,8 +127,10 @@ struct StoreOp {  // bulk or tensor store: shared -> global, by the async proxy
   void* pc = nullptr;
 };
 
-struct BulkOp {  // bulk or tensor load: global -> shared, completes on an mbarrier
+struct BulkOp {  // bulk or tensor load or st.async: completes on an mbarrier
   std::vector<Span> spans;
+  std::vector<u8> data;  // of st.async
+  ClockRef sender;       // of st.async: what its issuer knows travels along
   u32 smem = 0, bytes = 0;
   u32 pc = 0;
   bool tf32 = false;  // f32 elements are rounded to tf32

@@ -53,9 +53,11 @@ void land_all(MBarrier& bar) {
       else std::memset(to, 0, s.bytes);
       if (op->tf32) round_to_tf32(to, s.bytes);
     }
+    if (!op->data.empty()) std::memcpy(shared_pointer(op->smem), op->data.data(), op->bytes);
     Region& r = L->blocks[op->smem / kSharedWindow].shared;
     land_write(r, shared_offset(op->smem), op->bytes, epoch, op->pc, true);
     if (!bar.arriving) bar.arriving = L->threads[bar.init_tid].clock;
+    if (op->sender) bar.arriving = join(bar.arriving, op->sender);
     bar.arriving = with_entry(bar.arriving, slot, bar.async_clock);
     bar.tx -= op->bytes;
     if (bar.tx < 0 && bar.pending == 0)

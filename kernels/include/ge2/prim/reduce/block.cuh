@@ -7,12 +7,14 @@ scopes = ["block"]
 #pragma once
 
 #include <ge2/prim/reduce/warp_shuffle.cuh>
+#include <ge2/ptx/barrier.cuh>
 
 namespace ge2::reduce::block {
 
 // THREADS consecutive threads (32 times a power of two) reduce together; all threads of the block take
-// part. Two buffers in turn save the barrier between one use and the next.
-template <int THREADS>
+// part, or with a named BARRIER only the first THREADS. Two buffers in turn save the barrier between
+// one use and the next.
+template <int THREADS, int BARRIER = 0>
 struct Group {
     static constexpr int kWarps = THREADS / 32;
     static_assert(THREADS % 32 == 0 && kWarps <= 32 && (kWarps & (kWarps - 1)) == 0, "warps");
@@ -45,7 +47,11 @@ struct Group {
         T* slots = reinterpret_cast<T*>(scratch + turn * kBufferBytes);
         turn ^= 1;
         if ((threadIdx.x & 31) == 0) slots[threadIdx.x % THREADS / 32] = value;
-        __syncthreads();
+        if constexpr (BARRIER != 0) {
+            ptx::named_barrier_sync(BARRIER, THREADS);
+        } else {
+            __syncthreads();
+        }
         const T mine = slots[threadIdx.x % kWarps];
         return warp_shuffle::Group<kWarps>(nullptr).all(mine, merge);
     }

@@ -39,6 +39,14 @@ GE2_INLINE unsigned long long load_relaxed_64(const unsigned long long* pointer)
 GE2_INLINE void store_relaxed_64(unsigned long long* pointer, unsigned long long value) {
     ge2emu_atomic_store(pointer, &value, 8, 0);
 }
+GE2_INLINE uint4 load_relaxed_128(const uint4* pointer) {
+    uint4 value;
+    ge2emu_atomic_load(&value, pointer, 16, 0);
+    return value;
+}
+GE2_INLINE void store_relaxed_128(uint4* pointer, uint4 v) {
+    ge2emu_atomic_store(pointer, &v, 16, 0);
+}
 GE2_INLINE unsigned atomic_add_acq_rel(unsigned* pointer, unsigned value) {
     return ge2emu_atomic_u32(pointer, 0, value, 0, 3);
 }

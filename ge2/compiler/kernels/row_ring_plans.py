@@ -1,0 +1,180 @@
+"""How groups of blocks share long rows: what row_pipe and row_ring take, and when they win."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from ...contract import DTYPES
+from ...evidence.device import arch_number
+from ...problem import Problem
+from ..ir.row import RowOp
+from ..ir.size import larger, smaller
+from .row_plans import WARP, RowAccess, RowLayout, row_access, row_layout, row_op_of, row_vector
+from .walk import VECTOR_BYTES
+
+if TYPE_CHECKING:
+    from ...evidence.device import DeviceProfile
+    from .metadata import Variant
+
+MIN_SLICE = 1024  # accesses of a row that a block should at least have
+SLACK = 1024  # shared_memory() rounds its base up
+KEPT_REGISTERS = 64  # of a thread, for extras that all rows share
+# Share of the multiprocessors that clusters of so many blocks reach at most: they do not span the
+# chip's graphics processing clusters, whose sizes differ. Counted on an H200.
+_REACH = {2: 1.0, 4: 10 / 11, 8: 10 / 11, 16: 28 / 33}
+
+
+def state_bytes(op: RowOp) -> int:
+    """Return the size of the operator's State struct on the device."""
+    sizes = [DTYPES[v.dtype].itemsize for v in op.state]
+    offset = 0
+    for size in sizes:
+        offset = -(-offset // size) * size + size
+    return -(-offset // max(sizes)) * max(sizes)
+
+
+def packets(op: RowOp) -> int:
+    """Return how many packets of three words and a tag a state travels in."""
+    return -(-state_bytes(op) // 12)
+
+
+@dataclass(frozen=True, slots=True)
+class RingPlan:
+    """How blocks share rows.
+
+    Attributes:
+        blocks: per row.
+        groups: that walk over the rows side by side.
+        per_sm: blocks that a multiprocessor should hold.
+        smem: bytes of a block, alignment slack included.
+        keep: extras stay in registers.
+        full: each thread has all its accesses in every row.
+    """
+
+    blocks: int
+    groups: int
+    per_sm: int
+    smem: int
+    keep: bool
+    full: bool
+
+
+def ring_plan(problem: Problem, variant: Variant, device: DeviceProfile) -> RingPlan | None:
+    """Return how a variant of row_pipe or row_ring solves a problem; None where it cannot."""
+    params = tuple(int(variant.param(name)) for name in ("THREADS", "VECTORS", "STAGES"))
+    cluster = int(variant.param_map.get("BLOCKS", 0))
+    return _ring_plan(problem, *params, cluster, device)
+
+
+@lru_cache(maxsize=4096)
+def _ring_plan(problem: Problem, threads: int, vectors: int, stages: int, cluster: int,
+               device: DeviceProfile) -> RingPlan | None:
+    layout, vector = row_layout(problem), row_vector(problem)
+    accesses, capacity = layout.n // vector, threads * vectors
+    smem = ring_bytes(problem, threads, vectors, stages, cluster)
+    if smem > device.smem_per_block or not layout.rows or accesses <= 0:
+        return None
+    kept = _kept_registers(problem, vectors)
+    keep = 0 < kept <= KEPT_REGISTERS
+    # Each quarter of a multiprocessor has its own registers and takes whole warps.
+    warps = device.registers_per_sm // (4 * WARP * _registers(problem, keep)) * 4
+    per_sm = max(1, min(device.smem_per_sm // (smem + 1024), warps // (threads // WARP + 1), 4))
+    if cluster:
+        groups = max(1, int(device.sm_count * _REACH[cluster] + 0.5) * per_sm // cluster)
+        if accesses > cluster * capacity:
+            return None
+        return RingPlan(cluster, smaller(layout.rows, groups), per_sm, smem, keep,
+                        accesses == cluster * capacity)
+    at_once = device.sm_count * per_sm
+    blocks = -(-accesses // capacity)
+    if blocks > at_once:
+        return None
+    groups = smaller(layout.rows, at_once // blocks)
+    full = accesses == blocks * capacity
+    # Room to spare: the multiprocessors that whole groups leave over share the work.
+    spare = smaller(at_once // groups, -(-accesses // MIN_SLICE))
+    if not full or 4 * spare > 5 * blocks:
+        blocks = larger(blocks, spare)
+    return RingPlan(blocks, groups, per_sm, smem, keep, accesses == blocks * capacity)
+
+
+def _registers(problem: Problem, keep: bool) -> int:
+    """Return what a thread needs, as compiled for sm_90a: extras are kept packed."""
+    wide = any(DTYPES[v.dtype].itemsize == 8 for v in row_op_of(problem).state)
+    return 128 if wide else 96 if keep else 72
+
+
+def ring_bytes(problem: Problem, threads: int, vectors: int, stages: int, cluster: int) -> int:
+    """Return the shared memory of a block, alignment slack included (see RowRing)."""
+    op = row_op_of(problem)
+    exchange = 32 + 4 * 16 * cluster * packets(op) if cluster else 16
+    head = -(-(192 + threads // WARP * 128 + exchange) // 1024) * 1024
+    chunk = row_vector(problem) * _bytes_of(problem, 0, op.n_inputs)
+    return head + stages * threads * vectors * chunk + SLACK
+
+
+def _kept_registers(problem: Problem, vectors: int) -> int:
+    """Return registers of the extras that a thread can keep; 0 where rows differ in them."""
+    op, layout = row_op_of(problem), row_layout(problem)
+    n_in = op.n_inputs + op.n_extras
+    if any(any(strides) for strides in layout.lead.strides[op.n_inputs : n_in]):
+        return 0
+    return vectors * row_vector(problem) * _bytes_of(problem, op.n_inputs, n_in) // 4
+
+
+def _bytes_of(problem: Problem, first: int, last: int) -> int:
+    return sum(DTYPES[t.dtype].itemsize for t in row_layout(problem).tensors[first:last])
+
+
+def refuse_ring(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Guard of row_pipe and row_ring: aligned rows longer than a block holds, in several rounds."""
+    op, layout, access = row_op_of(problem), row_layout(problem), row_access(problem)
+    if not op.streamable:
+        return "the operator has no merge"
+    if not op.reads_row_to_finish:
+        return "no output needs the row again"
+    if any(step != 1 for step in layout.steps[: op.n_inputs]):
+        return "an operand of the state is not contiguous along the row"
+    if access.shifted or not all(_copies_whole(layout, i, access) for i in range(op.n_inputs)):
+        return "rows are not whole 16-byte accesses"
+    threads, vectors, stages = (variant.param(p) for p in ("THREADS", "VECTORS", "STAGES"))
+    cluster, accesses = int(variant.param_map.get("BLOCKS", 0)), layout.n // access.vector
+    needed = ring_bytes(problem, threads, vectors, stages, cluster)
+    if needed > device.smem_per_block:
+        return f"needs {needed} bytes of shared memory, a block has {device.smem_per_block}"
+    if cluster > 8 and arch_number(device.arch) not in (90, 100):
+        return "clusters have at most 8 blocks"
+    if ring_plan(problem, variant, device) is None:
+        return "the row does not fit on the device" if not cluster else "the cluster is too small"
+    least = max(cluster // 2, 1) * threads * vectors
+    if accesses > least:
+        return ""
+    return "a smaller cluster holds the row" if cluster else "a block holds the row"
+
+
+def _copies_whole(layout: RowLayout, index: int, access: RowAccess) -> bool:
+    """Return whether pairs of accesses are whole multiples of what the copy engine moves."""
+    tensor, lead = layout.tensors[index], layout.lead.strides[index]
+    size = DTYPES[tensor.dtype].itemsize
+    return (2 * access.vector * size % VECTOR_BYTES == 0 and tensor.align % VECTOR_BYTES == 0
+            and all(s * size % VECTOR_BYTES == 0 for s in (*lead, layout.n))
+            and layout.n % access.vector == 0)
+
+
+def ring_preference(problem: Problem, variant: Variant) -> float:
+    """Return score points by row length, from measurements on an H200.
+
+    One block holds rows up to 4096 accesses of 16 bytes. From there clusters of blocks of 32 KB
+    a stage, two or three of them on a multiprocessor: while one waits for its cluster, the others
+    have work. Rows that 16 such blocks do not hold are for groups through global memory.
+    """
+    accesses = row_layout(problem).n // row_vector(problem)
+    threads = variant.param("THREADS")
+    if accesses <= 4096:
+        return -40.0
+    if "BLOCKS" in variant.param_map:
+        return (10.0 if accesses <= 32768 else 3.0) - 2.0 * float(threads != 256)
+    wanted = 512 if accesses > 65536 else 256
+    return (10.0 if accesses > 32768 else 3.0) - 2.0 * float(threads != wanted)
