@@ -11,13 +11,15 @@ import numpy as np
 
 from ..compiler.ir.row import RowOp
 from ..compiler.ir.row_ops import build_row_op
-from ..compiler.ir.size import larger, smaller
+from ..compiler.ir.size import Size, larger, smaller
 from ..compiler.kernels.row_plans import (
     MAX_LANES,
+    NEAR,
     WARP,
     column_vector,
     copied_shape,
     has_narrow,
+    moving_inputs,
     resident_lanes,
     row_access,
     row_layout,
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
     from ..compiler.kernels.metadata import Variant
     from ..evidence.device import DeviceProfile
 
-_MODES = {1: "ge2::kUnit", 0: "ge2::kBroadcast"}
+_MODES = {1: "ge2::kUnit", 0: "ge2::kBroadcast", NEAR: "near"}
 SMEM_OF_SM_90 = 232448  # the largest dynamic shared memory of a block
 SECOND_OPERAND = -3  # a slot of row_record(product=...)
 ALIGN_SLACK = 1024  # shared_memory() rounds its base up
@@ -97,8 +99,9 @@ def row_record(problem: Problem, variant: Variant, steps: Sequence[int], context
     modes = tuple(_MODES.get(step, "ge2::kStrided") for step in steps)
     dtype = _args_layout(n_in, n_out, rank, bool(product))
     full = {
-        **variant.param_map, **context, **render_row_op(op, fast=only_narrow(problem.outputs)),
+        **variant.param_map, **context, **render_row_op(op, fast=_is_fast(problem)),
         "rank": rank, "linear": linear, "offset": offset,
+        "index": "unsigned" if layout.n <= INT32_MAX else "long long",
         "in_types": c_types(layout.tensors[:n_in]), "in_modes": modes[:n_in],
         "out_types": c_types(layout.tensors[n_in:]), "out_modes": modes[n_in:],
         "ARGS_CHECKS": _checks(dtype),
@@ -122,6 +125,17 @@ def row_record(problem: Problem, variant: Variant, steps: Sequence[int], context
     return LaunchRecord(source, args=args, relocs=relocs, **launch)
 
 
+def _is_fast(problem: Problem) -> bool:
+    """Whether cheaper functions do: row outputs of 16 bits.
+
+    A value per row beside them is made of sums whose large terms the cheaper functions get right to
+    the last bits; alone it takes the exact ones.
+    """
+    kinds = row_op_of(problem).outputs
+    rows = [t for t, kind in zip(problem.outputs, kinds, strict=True) if kind == "row"]
+    return only_narrow(rows or problem.outputs)
+
+
 def is_empty(problem: Problem) -> bool:
     """Return whether there is nothing to write."""
     return all(t.size == 0 for t in problem.outputs)
@@ -138,6 +152,18 @@ def _has_ends(context: dict[str, Any], lanes: int) -> bool:
     """Return whether elements beside whole vectors go to one thread each: enough threads for it."""
     vector: int = context["vector"]
     return not context["whole"] and vector > 1 and lanes >= 2 * vector - 2
+
+
+def _full_vectors(n: int, lanes: int, vectors: int, context: dict[str, Any], ends: bool) -> int:
+    """Return of how many of its vectors each thread has all elements: they need no test.
+
+    Of a class of sizes all or none, so that one kernel serves it.
+    """
+    vector: int = context["vector"]
+    if isinstance(n, Size):
+        return vectors if context["whole"] and n == lanes * vectors * vector else 0
+    whole = n // vector if context["whole"] else (n - vector + 1) // vector if ends else 0
+    return min(max(whole, 0) // lanes, vectors)
 
 
 @lru_cache(maxsize=1024)
@@ -178,12 +204,14 @@ class ResidentRule:
         early = variant.param("WEIGHTS") == "early"
         again, ends = variant.param("UNPACK") == "again", _has_ends(common, lanes)
         context = {
-            **common, "full": common["whole"] and layout.n == lanes * vectors * common["vector"],
+            **common, "full": _full_vectors(layout.n, lanes, vectors, common, ends),
             "ends": ends, "lanes": lanes, "rows_per_block": per_block, "scratch": bytes_needed,
             "min_blocks": _min_blocks(
                 lanes * per_block, vectors * (1 if again or not has_narrow(problem) else 2),
-                op.n_inputs + (op.n_extras if early else 0), common["whole"] or ends,
-                device.arch, spare=20 * again + 12 * ends),
+                len(moving_inputs(problem)) + (op.n_extras if early else 0),
+                common["whole"] or ends,
+                device.arch,
+                spare=20 * again + 12 * ends + 24 * (op.n_inputs - len(moving_inputs(problem)))),
         }
         blocks = -(-layout.rows // per_block)
         return [row_record(problem, variant, row_access(problem).steps, context,
@@ -222,7 +250,7 @@ class CopiedRule:
                                    op.n_extras + 1,
                                    common["whole"] or ends, device.arch, spare=12 * ends)
         context = {
-            **common, "full": common["whole"] and layout.n == lanes * vectors * common["vector"],
+            **common, "full": _full_vectors(layout.n, lanes, vectors, common, ends),
             "ends": ends, "lanes": lanes, "rows_per_block": per_block, "scratch": scratch,
             "staging": "own",
             "min_blocks": max(1, min(by_memory, by_registers)),
@@ -256,8 +284,10 @@ class ClusterRule:
                               found=row_layout(problem).n)
         scratch = threads // WARP * 128 + 128
         common = row_context(problem)
-        context = {**common, "scratch": scratch, "again": has_narrow(problem),
-                   "ends": _has_ends(common, threads * blocks)}
+        ends = _has_ends(common, threads * blocks)
+        context = {**common, "scratch": scratch, "again": has_narrow(problem), "ends": ends,
+                   "full": _full_vectors(row_layout(problem).n, threads * blocks, vectors, common,
+                                         ends)}
         return [row_record(problem, variant, row_access(problem).steps, context,
                         grid=(row_layout(problem).rows * blocks, 1, 1), block=(threads, 1, 1),
                         cluster=(blocks, 1, 1), smem=scratch + ALIGN_SLACK)]
@@ -312,7 +342,8 @@ class SplitRule:
             "grid": (layout.rows * splits, 1, 1), "block": (threads, 1, 1),
             "workspace": layout.rows * (splits + 1) * state,
         }
-        steps = row_access(problem).steps
+        # Putting weights together takes registers that this kernel has no room for.
+        steps = tuple(2 if step == NEAR else step for step in row_access(problem).steps)
         records = [row_record(problem, variant, steps, context, splits=splits,
                            smem=scratch + ALIGN_SLACK, semaphores=layout.rows, **launch)]
         if op.reads_row_to_finish:

@@ -68,7 +68,7 @@ def _names(stem: str, count: int) -> list[str]:
 
 
 def _body(exprs: tuple[Expr, ...], inputs: list[str]) -> Body:
-    text = render_c(exprs, inputs, ["index"], ["n"])
+    text = render_c(exprs, inputs, ["static_cast<long long>(index)"], ["n"])
     return text.lines, text.results
 
 

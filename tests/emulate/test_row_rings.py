@@ -55,7 +55,7 @@ def test_weights_and_first_elements_belong_to_their_rows(variant: Variant) -> No
     scale, bias = (draw.standard_normal((1, n)).astype("f4") for _ in range(2))
     op = build_row_op("layer_norm", statistics=True)
     weights = [np.broadcast_to(w, x.shape) for w in (scale, bias)]
-    found = run(variant, op, [x, *weights], 2)
+    found = run(variant, op, [x, *weights], 3)
     wanted = evaluate_row(op.widened(), [x.astype("f8")], [w.astype("f8") for w in weights])
     for ours, theirs in zip(found, wanted, strict=True):
         np.testing.assert_allclose(ours, theirs.reshape(ours.shape), rtol=3e-5, atol=3e-5)

@@ -276,20 +276,22 @@ def argmin(dtype: str, last: bool = False) -> RowOp:
 def add_layer_norm(dtype: str, epsilon: float = 1e-5, rounding: str = "") -> RowOp:
     """Return (x + residual, layer norm of it): operands x, residual; extras scale, bias.
 
-    rounding is the storage dtype of the sum, so that the norm sees what the next layer reads.
+    rounding is the storage dtype of the sum, so that the norm sees what the next layer reads; sums
+    of 16 bits need no pivot (see _moments).
     """
+    narrow = rounding in ("f16", "bf16")
+
     def total(r: RowValues) -> Expr:
         value = r.xs[0] + r.xs[1]
-        return cast(value, rounding) if rounding in ("f16", "bf16") else value
+        return cast(value, rounding) if narrow else value
 
-    def first(r: RowValues) -> Expr:
-        value = r.firsts[0] + r.firsts[1]
-        return cast(value, rounding) if rounding in ("f16", "bf16") else value
+    def moved(r: RowValues) -> Expr:
+        return total(r) if narrow else total(r) - (r.firsts[0] + r.firsts[1])
 
     base = layer_norm(dtype, epsilon)
 
     def finish(s: State, r: RowValues) -> list[Expr]:
-        y = ((total(r) - first(r)) - s.mean) * rsqrt(s.m2 * reciprocal(r.n) + epsilon)
+        y = (moved(r) - s.mean) * rsqrt(s.m2 * reciprocal(r.n) + epsilon)
         return [total(r), y * r.extras[0] + r.extras[1]]
 
     def merge(a: State, b: State) -> tuple[Expr, ...]:
@@ -302,11 +304,11 @@ def add_layer_norm(dtype: str, epsilon: float = 1e-5, rounding: str = "") -> Row
 
     return row_op(
         "add_layer_norm", dtype=dtype, state={"count": 0.0, "mean": 0.0, "m2": 0.0}, merge=merge,
-        single=lambda r: (const(1.0, dtype), total(r) - first(r), const(0.0, dtype)),
-        stages=[lambda v, r: [("sum", total(r) - first(r), lambda t, n: t * reciprocal(n))],
-                lambda v, r: [("sum", _square((total(r) - first(r)) - v[0]))]],
+        single=lambda r: (const(1.0, dtype), moved(r), const(0.0, dtype)),
+        stages=[lambda v, r: [("sum", moved(r), lambda t, n: t * reciprocal(n))],
+                lambda v, r: [("sum", _square(moved(r) - v[0]))]],
         collect=lambda v, n: (n, v[0], v[1]), finish=finish, outputs=("row", "row"), inputs=2,
-        extras=2, pivot=True)
+        extras=2, pivot=not narrow)
 
 
 def add_rms_norm(dtype: str, epsilon: float = 1e-5, rounding: str = "") -> RowOp:

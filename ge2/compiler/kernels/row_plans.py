@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 WARP = 32
 MAX_LANES = 1024
+NEAR = -(1 << 62)  # stands for a step, see RowAccess
 SPLIT_ELEMENTS = 4096  # a block that shares a row should have at least this much to read
 
 
@@ -122,8 +123,8 @@ class RowAccess:
         vector: elements per access.
         shifted: rows start off 16-byte boundaries, all tensors by as much; vectors then lie on the
             boundaries and the first and last of a row are cut.
-        steps: per tensor 1 where it is accessed in vectors, else its step (0) or any other number
-            (element by element).
+        steps: per tensor 1 where it is accessed in vectors, NEAR where those are put together from
+            aligned ones, else its step (0) or any other number (element by element).
     """
 
     vector: int
@@ -154,7 +155,7 @@ def row_access(problem: Problem) -> RowAccess:
 
 
 def _shifted_access(layout: RowLayout, unit: list[int], width: int) -> RowAccess | None:
-    # Weights along the row stay where they are while rows move, so they go element by element.
+    # Weights along the row stay where they are while rows move: accesses are not aligned to them.
     lead = layout.lead.strides
     moving = [i for i in unit if any(lead[i])]
     phases = {tuple(s % width for s in lead[i]) for i in moving}
@@ -162,8 +163,21 @@ def _shifted_access(layout: RowLayout, unit: list[int], width: int) -> RowAccess
         return None
     if any(layout.tensors[i].align < VECTOR_BYTES for i in moving):
         return None
-    steps = tuple(step if step != 1 or i in moving else 2 for i, step in enumerate(layout.steps))
+    steps = tuple(
+        step if step != 1 or i in moving else NEAR if layout.tensors[i].align >= VECTOR_BYTES else 2
+        for i, step in enumerate(layout.steps))
     return RowAccess(width, True, steps)
+
+
+def moving_inputs(problem: Problem) -> list[TensorSpec]:
+    """Return the operands of the state that differ along the row."""
+    steps = row_access(problem).steps[: row_op_of(problem).n_inputs]
+    return [t for t, step in zip(row_layout(problem).tensors, steps, strict=False) if step]
+
+
+def copies_along(steps: tuple[int, ...]) -> bool:
+    """Return whether operands lie as copies want them, or are the same all along the row."""
+    return steps[0] == 1 and all(step in (0, 1) for step in steps)
 
 
 def row_vector(problem: Problem) -> int:
@@ -236,7 +250,7 @@ def refuse_resident(problem: Problem, variant: Variant, device: DeviceProfile) -
         if not narrow:
             return "no 16-bit elements to keep packed"
     elif narrow and lanes <= MAX_LANES and vectors > 2:
-        registers = 8 * vectors * row_op_of(problem).n_inputs + 44
+        registers = 8 * vectors * len(moving_inputs(problem)) + 44
         if max(lanes, 4 * WARP) * registers > device.registers_per_sm:
             return f"{registers} registers in each of {lanes} threads, unpacked"
     if variant.param("REDUCE") == "warp_shuffle":
@@ -252,15 +266,15 @@ def copied_shape(problem: Problem, variant: Variant) -> tuple[int, int, int]:
     lanes = resident_lanes(problem, vectors)
     if variant.param("REDUCE") == "block":
         lanes = max(lanes, 2 * WARP)
-    operands = row_layout(problem).tensors[: row_op_of(problem).n_inputs]
-    chunk = row_access(problem).vector * sum(DTYPES[t.dtype].itemsize for t in operands)
+    chunk = row_access(problem).vector * sum(
+        DTYPES[t.dtype].itemsize for t in moving_inputs(problem))
     return lanes, max(1, 128 // lanes), lanes * vectors * chunk
 
 
 def refuse_copied(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
     """Guard of row_copied: contiguous rows that fit in a block's shared memory."""
     op, access = row_op_of(problem), row_access(problem)
-    if any(step != 1 for step in access.steps[: op.n_inputs]) or access.vector < 2:
+    if not copies_along(access.steps[: op.n_inputs]) or access.vector < 2:
         return "an operand of the state is not read in vectors along the row"
     if variant.param("WEIGHTS") == "early" and op.n_extras == 0:
         return "no weights to read early"

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ...contract import DTYPES
 from ...evidence.device import arch_number
-from ...problem import Problem
+from ...problem import Problem, TensorSpec
 from ..ir.row import RowOp
 from ..ir.size import larger, smaller
-from .row_plans import WARP, RowAccess, RowLayout, row_access, row_layout, row_op_of, row_vector
+from .row_plans import (
+    WARP,
+    RowAccess,
+    RowLayout,
+    copies_along,
+    moving_inputs,
+    row_access,
+    row_layout,
+    row_op_of,
+    row_vector,
+)
 from .walk import VECTOR_BYTES
 
 if TYPE_CHECKING:
@@ -71,47 +82,60 @@ def ring_plan(problem: Problem, variant: Variant, device: DeviceProfile) -> Ring
 @lru_cache(maxsize=4096)
 def _ring_plan(problem: Problem, threads: int, vectors: int, stages: int, cluster: int,
                device: DeviceProfile) -> RingPlan | None:
-    layout, vector = row_layout(problem), row_vector(problem)
-    accesses, capacity = layout.n // vector, threads * vectors
+    accesses, capacity = row_layout(problem).n // row_vector(problem), threads * vectors
     smem = ring_bytes(problem, threads, vectors, stages, cluster)
-    if smem > device.smem_per_block or not layout.rows or accesses <= 0:
+    if smem > device.smem_per_block or not row_layout(problem).rows or accesses <= 0:
         return None
-    kept = _kept_registers(problem, vectors)
-    keep = 0 < kept <= KEPT_REGISTERS
-    # Each quarter of a multiprocessor has its own registers and takes whole warps.
-    warps = device.registers_per_sm // (4 * WARP * _registers(problem, keep)) * 4
-    per_sm = max(1, min(device.smem_per_sm // (smem + 1024), warps // (threads // WARP + 1), 4))
-    if cluster:
-        groups = max(1, int(device.sm_count * _REACH[cluster] + 0.5) * per_sm // cluster)
-        if accesses > cluster * capacity:
-            return None
-        return RingPlan(cluster, smaller(layout.rows, groups), per_sm, smem, keep,
-                        accesses == cluster * capacity)
-    at_once = device.sm_count * per_sm
+    by_memory = min(device.smem_per_sm // (smem + 1024), 4)
+    for full in (True, False):
+        keep, registers = _kept(problem, threads, vectors, full)
+        # Each quarter of a multiprocessor has its own registers and takes whole warps.
+        warps = device.registers_per_sm // (4 * WARP * registers) * 4
+        per_sm = max(1, min(by_memory, warps // (threads // WARP + 1)))
+        if cluster:
+            reach = int(device.sm_count * _REACH[cluster] + 0.5) * per_sm
+            blocks, groups = cluster, smaller(row_layout(problem).rows, max(1, reach // cluster))
+        else:
+            blocks, groups = _groups(row_layout(problem).rows, accesses, capacity,
+                                     device.sm_count * per_sm)
+        if accesses == blocks * capacity or (not full and accesses <= blocks * capacity):
+            return RingPlan(blocks, groups, per_sm, smem, keep, full)
+    return None
+
+
+def _groups(rows: int, accesses: int, capacity: int, at_once: int) -> tuple[int, int]:
+    """Return (blocks per row, groups) of row_pipe, (0, 0) where the device does not hold a row."""
     blocks = -(-accesses // capacity)
     if blocks > at_once:
-        return None
-    groups = smaller(layout.rows, at_once // blocks)
-    full = accesses == blocks * capacity
+        return 0, 0
+    groups = smaller(rows, at_once // blocks)
     # Room to spare: the multiprocessors that whole groups leave over share the work.
     spare = smaller(at_once // groups, -(-accesses // MIN_SLICE))
-    if not full or 4 * spare > 5 * blocks:
+    if accesses != blocks * capacity or 4 * spare > 5 * blocks:
         blocks = larger(blocks, spare)
-    return RingPlan(blocks, groups, per_sm, smem, keep, accesses == blocks * capacity)
+    return blocks, groups
 
 
-def _registers(problem: Problem, keep: bool) -> int:
-    """Return what a thread needs, as compiled for sm_90a: extras are kept packed."""
+def _kept(problem: Problem, threads: int, vectors: int, full: bool) -> tuple[bool, int]:
+    """Return whether a thread keeps extras, and its registers, as compiled for sm_90a.
+
+    Where some threads have less to do than others, many kept extras take more registers than small
+    blocks that share a multiprocessor have, and than large ones ever have.
+    """
+    kept = _kept_registers(problem, vectors)
+    many = kept > KEPT_REGISTERS // 2 and not full
+    keep = 0 < kept <= KEPT_REGISTERS and not (many and threads > 256)
     wide = any(DTYPES[v.dtype].itemsize == 8 for v in row_op_of(problem).state)
-    return 128 if wide else 96 if keep else 72
+    return keep, 128 if wide or (keep and many) else 96 if keep else 72
 
 
 def ring_bytes(problem: Problem, threads: int, vectors: int, stages: int, cluster: int) -> int:
     """Return the shared memory of a block, alignment slack included (see RowRing)."""
     op = row_op_of(problem)
     exchange = 32 + 4 * 16 * cluster * packets(op) if cluster else 16
-    head = -(-(192 + threads // WARP * 128 + exchange) // 1024) * 1024
-    chunk = row_vector(problem) * _bytes_of(problem, 0, op.n_inputs)
+    firsts = stages * 16 * len(moving_inputs(problem)) if op.pivot else 0
+    head = -(-(192 + threads // WARP * 128 + exchange + firsts) // 1024) * 1024
+    chunk = row_vector(problem) * _bytes_of(moving_inputs(problem))
     return head + stages * threads * vectors * chunk + SLACK
 
 
@@ -121,11 +145,11 @@ def _kept_registers(problem: Problem, vectors: int) -> int:
     n_in = op.n_inputs + op.n_extras
     if any(any(strides) for strides in layout.lead.strides[op.n_inputs : n_in]):
         return 0
-    return vectors * row_vector(problem) * _bytes_of(problem, op.n_inputs, n_in) // 4
+    return vectors * row_vector(problem) * _bytes_of(layout.tensors[op.n_inputs : n_in]) // 4
 
 
-def _bytes_of(problem: Problem, first: int, last: int) -> int:
-    return sum(DTYPES[t.dtype].itemsize for t in row_layout(problem).tensors[first:last])
+def _bytes_of(tensors: Sequence[TensorSpec]) -> int:
+    return sum(DTYPES[t.dtype].itemsize for t in tensors)
 
 
 def refuse_ring(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
@@ -135,9 +159,10 @@ def refuse_ring(problem: Problem, variant: Variant, device: DeviceProfile) -> st
         return "the operator has no merge"
     if not op.reads_row_to_finish:
         return "no output needs the row again"
-    if any(step != 1 for step in layout.steps[: op.n_inputs]):
+    if not copies_along(layout.steps[: op.n_inputs]):
         return "an operand of the state is not contiguous along the row"
-    if access.shifted or not all(_copies_whole(layout, i, access) for i in range(op.n_inputs)):
+    if access.shifted or not all(
+            _copies_whole(layout, i, access) for i in range(op.n_inputs) if layout.steps[i]):
         return "rows are not whole 16-byte accesses"
     threads, vectors, stages = (variant.param(p) for p in ("THREADS", "VECTORS", "STAGES"))
     cluster, accesses = int(variant.param_map.get("BLOCKS", 0)), layout.n // access.vector

@@ -13,7 +13,7 @@ namespace ge2 {
 // thread has U whole vectors. Where rows start or end off a 16-byte boundary there are two ways. ENDS:
 // vectors are whole, and the few elements before and after them go to one thread each. Otherwise, for
 // few threads, the first and last vector are cut.
-template <typename Row, int V, int U, bool FULL, bool ENDS>
+template <typename Row, int V, int U, int FULL, bool ENDS>
 struct PartPlaces {
     static constexpr bool kEnds = ENDS;
     static constexpr bool kWhole = Row::kIsWhole || ENDS;
@@ -41,17 +41,17 @@ struct PartPlaces {
             skip[u] = 0;
             if constexpr (ENDS) {
                 column[u] = head + place * V;
-                valid[u] = place < body ? V : 0;
+                valid[u] = u < FULL || place < body ? V : 0;
             } else {
                 column[u] = place * V - shift;
                 const long long left = n - column[u];
                 valid[u] =
-                    FULL || left >= V ? V : (!kWhole && left > 0 ? static_cast<int>(left) : 0);
+                    u < FULL || left >= V ? V : (!kWhole && left > 0 ? static_cast<int>(left) : 0);
                 if (Row::kIsShifted && column[u] < 0) skip[u] = static_cast<int>(-column[u]);
             }
         }
     }
-    bool is_whole(int u) const { return FULL || (valid[u] == V && (kWhole || skip[u] == 0)); }
+    bool is_whole(int u) const { return u < FULL || (valid[u] == V && (kWhole || skip[u] == 0)); }
 
     // Calls visit(x, column) for each element that exists. Only the first and the last vector of a
     // row can be cut, so that the test of each element is kept out of the way of the others.
@@ -78,7 +78,7 @@ struct PartPlaces {
 };
 
 // In registers. AGAIN: 16-bit elements stay packed from pass to pass.
-template <typename Row, int V, int U, bool FULL, bool ENDS, bool AGAIN>
+template <typename Row, int V, int U, int FULL, bool ENDS, bool AGAIN>
 struct ResidentPart : PartPlaces<Row, V, U, FULL, ENDS> {
     using Places = PartPlaces<Row, V, U, FULL, ENDS>;
 
@@ -107,7 +107,7 @@ struct ResidentPart : PartPlaces<Row, V, U, FULL, ENDS> {
 
 // In shared memory, unpacked anew in each pass: few registers, so that more blocks have their loads
 // under way. A thread waits for its own copies only, no barrier is needed.
-template <typename Row, int LANES, int V, int U, bool FULL, bool ENDS>
+template <typename Row, int LANES, int V, int U, int FULL, bool ENDS>
 struct CopiedPart : PartPlaces<Row, V, U, FULL, ENDS> {
     const Row& row;
     unsigned char* stage;

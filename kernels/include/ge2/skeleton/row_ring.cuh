@@ -18,16 +18,20 @@ template <typename Row, int THREADS, int V, int U, bool FULL>
 struct StagedPart {
     const Row& row;
     const unsigned char* stage;
-    long long start;  // column of the slice
-    int chunks;       // of the slice
+    typename Row::Column start;  // column of the slice
+    int chunks;                  // of the slice
 
     int place(int u) const { return u * THREADS + static_cast<int>(threadIdx.x); }
     bool has(int u) const { return FULL || place(u) < chunks; }
-    long long column(int u) const { return start + static_cast<long long>(place(u)) * V; }
+    // Whether any thread of the block has one.
+    bool any(int u) const { return FULL || u * THREADS < chunks; }
+    // The place, or the slice's last where there is no chunk.
+    int near(int u) const { return has(u) ? place(u) : chunks - 1; }
+    typename Row::Column column(int at) const { return start + at * V; }
 
-    typename Row::template Chunk<V> chunk(int u) const {
+    typename Row::template Chunk<V> chunk(int at) const {
         typename Row::template Chunk<V> x;
-        row.template load_staged<V, THREADS * U>(x, stage, place(u));
+        row.template load_staged<V, THREADS * U>(x, stage, at);
         return x;
     }
 
@@ -37,9 +41,9 @@ struct StagedPart {
 #pragma unroll
         for (int u = 0; u < U; ++u) {
             if (!has(u)) continue;
-            const typename Row::template Chunk<V> x = chunk(u);
+            const typename Row::template Chunk<V> x = chunk(place(u));
 #pragma unroll
-            for (int e = 0; e < V; ++e) visit(x.value(e), column(u) + e);
+            for (int e = 0; e < V; ++e) visit(x.value(e), column(place(u)) + e);
         }
     }
 };
@@ -74,14 +78,16 @@ struct RowRing {
     static constexpr int kBlockThreads = THREADS + 32;
     static constexpr Linear kAhead = AHEAD ? 1 : 0;
     static constexpr int kStageBytes = Row::template staged_bytes<V>(THREADS * U);
+    static constexpr int kFirstBytes = Op::kPivot ? Row::kFirstBytes : 0;
     // mbarriers: stages full, stages empty, state ready. Then that state, the group's scratch, what
-    // the exchange needs, and the stages.
+    // the exchange needs, each stage's first elements, and the stages.
     static constexpr int kEmpty = 8 * STAGES;
     static constexpr int kReady = 16 * STAGES;
     static constexpr int kTotal = 128;
     static constexpr int kGroup = kTotal + 64;
     static constexpr int kExchange = kGroup + Group::scratch_bytes(1);
-    static constexpr int kStagesAt = (kExchange + Exchange::kSharedBytes + 1023) / 1024 * 1024;
+    static constexpr int kFirsts = kExchange + Exchange::kSharedBytes;
+    static constexpr int kStagesAt = (kFirsts + STAGES * kFirstBytes + 1023) / 1024 * 1024;
     static_assert(kReady + 8 <= kTotal && sizeof(State) <= 64, "shared memory");
     static constexpr int bytes() { return kStagesAt + STAGES * kStageBytes; }
 
@@ -90,8 +96,8 @@ struct RowRing {
     unsigned char* memory;
     unsigned bars;
     Linear group, groups, mine;  // rows group, group + groups, ...: `mine` of them
-    long long start;                // first column of this block's slice
-    int chunks;                     // in the slice
+    typename Row::Column start;  // first column of this block's slice
+    int chunks;                  // in the slice
 
     template <typename Args>
     static void run(const Args& args, unsigned char* memory) {
@@ -109,7 +115,7 @@ struct RowRing {
         const long long each = ((all + blocks - 1) / blocks + 1) / 2 * 2;
         const long long left = all - rank * each;
         ring.chunks = static_cast<int>(left >= each ? each : (left > 0 ? left : 0));
-        ring.start = rank * each * V;
+        ring.start = static_cast<typename Row::Column>(rank * each * V);
 
         const Exchange exchange(args.semaphores, memory + kExchange, ring.group, blocks, rank);
         if (threadIdx.x == 0) {
@@ -135,6 +141,7 @@ struct RowRing {
         return Row(args, group + k * groups);
     }
     unsigned char* stage(int number) const { return memory + kStagesAt + number * kStageBytes; }
+    unsigned char* firsts(int number) const { return memory + kFirsts + number * kFirstBytes; }
 
     // The keeper.
     template <typename Args>
@@ -142,9 +149,11 @@ struct RowRing {
         const bool leads = (threadIdx.x & 31) == 0;
         auto refill = [&](Linear k, int number) {
             const unsigned bar = bars + 8 * static_cast<unsigned>(number);
-            ptx::mbarrier_arrive_expect_tx(bar, Row::template staged_bytes<V>(chunks));
+            ptx::mbarrier_arrive_expect_tx(bar, Row::template staged_bytes<V>(chunks) + kFirstBytes);
+            const Row row = row_of(args, k);
             if (chunks > 0)
-                row_of(args, k).template stage<V, THREADS * U>(stage(number), start, chunks, bar);
+                row.template stage<V, THREADS * U>(stage(number), start, chunks, bar);
+            if constexpr (Op::kPivot) row.stage_first(firsts(number), bar);
         };
         if (leads)
             for (int s = 0; s < STAGES && s < static_cast<int>(mine); ++s) refill(s, s);
@@ -170,46 +179,39 @@ struct RowRing {
             const Row row = row_of(args, 0);
             const Part part{row, nullptr, start, chunks};
 #pragma unroll
-            for (int u = 0; u < U; ++u) row.load(kept[u], part.column(u), part.has(u) ? V : 0);
+            for (int u = 0; u < U; ++u)
+                row.load(kept[u], part.column(part.place(u)), part.has(u) ? V : 0);
         }
         Group reduce(memory + kGroup);
-        Values first = first_of(args, 0), before{};
         Place filled, finished;
         for (Linear k = 0; k < mine + kAhead; ++k) {
-            Values next{};
             if (k < mine) {
-                next = first_of(args, k + 1);
                 ptx::mbarrier_wait(bars + 8 * static_cast<unsigned>(filled.stage), filled.parity);
                 const Row row = row_of(args, k);
                 const Part part{row, stage(filled.stage), start, chunks};
-                const State state = state_of(args, part, reduce, first);
+                const State state = state_of(args, part, reduce, first_of(row, filled.stage));
                 if (threadIdx.x < 32) exchange.publish(static_cast<unsigned>(k), state);
                 filled.advance();
             }
             if (k >= kAhead) {
                 const Linear done = k - kAhead;
                 ptx::mbarrier_wait(bars + kReady, static_cast<unsigned>(done) & 1u);
-                finish(args, exchange, done, finished.stage, AHEAD ? before : first, kept);
+                finish(args, exchange, done, finished.stage, kept);
                 __syncwarp();
                 if ((threadIdx.x & 31) == 0)
                     ptx::mbarrier_arrive(bars + kEmpty + 8 * static_cast<unsigned>(finished.stage));
                 finished.advance();
             }
-            before = first;
-            first = next;
         }
     }
 
-    // The first element of a row, for operators that subtract it.
-    template <typename Args>
-    Values first_of(const Args& args, Linear k) const {
-        Values first{};
+    // The first element of a staged row, for operators that subtract it.
+    Values first_of(const Row& row, int number) const {
         if constexpr (Op::kPivot) {
-            typename Row::template Chunk<1> head;
-            row_of(args, k < mine ? k : 0).load(head, 0, 1);
-            first = head.value(0);
+            return row.staged_first(firsts(number));
+        } else {
+            return Values{};
         }
-        return first;
     }
 
     // The state of this block's slice of a row.
@@ -234,7 +236,7 @@ struct RowRing {
 
     template <typename Args>
     void finish(const Args& args, const Exchange& exchange, Linear k, int number,
-                const Values& first, const Extras (&kept)[KEEP ? U : 1]) const {
+                const Extras (&kept)[KEEP ? U : 1]) const {
         const State state = *reinterpret_cast<const State*>(memory + kTotal);
         // The zero changes from row to row for all that the compiler knows: what depends on it takes
         // no register from one row to the next, and kept extras stay packed.
@@ -242,6 +244,7 @@ struct RowRing {
         const Compute n = static_cast<Compute>(args.n + zero);
         const Row row = row_of(args, k);
         const Part part{row, stage(number), start, chunks};
+        const Values first = first_of(row, number);
         if constexpr (Op::kScalarOutputs) {
             if (threadIdx.x == 0 && exchange.rank == 0) {
                 typename Row::template OutChunk<1> out;
@@ -251,19 +254,21 @@ struct RowRing {
         }
 #pragma unroll
         for (int u = 0; u < U; ++u) {
+            // All threads compute, so that what they have in common is computed once.
+            if (!part.any(u)) break;
             // Keeps ptxas from unpacking all extras before the first is used.
             if (KEEP && u % 2 == 0) __syncwarp();
-            if (!part.has(u)) continue;
+            const int at = part.near(u);
             Extras read;
-            if constexpr (!KEEP) row.load(read, part.column(u), V);
-            const typename Row::template Chunk<V> x = part.chunk(u);
+            if constexpr (!KEEP) row.load(read, part.column(at), V);
+            const typename Row::template Chunk<V> x = part.chunk(at);
             typename Row::template OutChunk<V> out;
 #pragma unroll
             for (int e = 0; e < V; ++e) {
                 const auto extras = KEEP ? kept[KEEP ? u : 0].value(e, zero) : read.value(e);
-                out.put(e, Op::finish(state, x.value(e), extras, first, part.column(u) + e, n));
+                out.put(e, Op::finish(state, x.value(e), extras, first, part.column(at) + e, n));
             }
-            row.store(out, part.column(u), V);
+            row.store(out, part.column(at), part.has(u) ? V : 0);
         }
     }
 };

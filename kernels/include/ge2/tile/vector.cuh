@@ -36,6 +36,43 @@ inline void load_lanes(Vec<T, V>& to, const T* from, Offset at, int valid, Offse
     }
 }
 
+// Reads lanes [skip, valid) of V neighbours from `from + at`, where only `from` is aligned: two aligned
+// accesses, and the bytes in between are shifted out. Nothing from element n on is touched.
+template <bool WHOLE, typename T, int V, typename Offset>
+inline void load_near(Vec<T, V>& to, const T* from, Offset at, int valid, int skip, long long n) {
+    constexpr int kWords = static_cast<int>(sizeof(T)) * V / 4;
+    if constexpr (kWords == 2 || kWords == 4) {
+        const int past = static_cast<int>(at) & (V - 1);
+        if (skip <= 0 && valid >= V && at - past + 2 * V <= n) {
+            union Two {
+                Vec<T, V> vec[2];
+                unsigned word[2 * kWords];
+            };
+            const Vec<T, V>* vectors = reinterpret_cast<const Vec<T, V>*>(from + (at - past));
+            Two two{{vectors[0], vectors[1]}};
+            const int bytes = past * static_cast<int>(sizeof(T));
+#pragma unroll
+            for (int jump = kWords / 2; jump > 0; jump /= 2) {
+                const bool moves = (bytes / 4 & jump) != 0;
+#pragma unroll
+                for (int w = 0; w + jump < 2 * kWords; ++w)
+                    two.word[w] = moves ? two.word[w + jump] : two.word[w];
+            }
+            if constexpr (sizeof(T) < 4) {
+#pragma unroll
+                for (int w = 0; w < kWords; ++w)
+                    two.word[w] = __funnelshift_r(two.word[w], two.word[w + 1], bytes % 4 * 8);
+            }
+            to = two.vec[0];
+            return;
+        }
+    }
+    if (WHOLE && valid < V) valid = 0;
+#pragma unroll
+    for (int e = 0; e < V; ++e)
+        to.v[e] = e >= skip && e < valid ? from[at + static_cast<Offset>(e)] : T{};
+}
+
 // Writes lanes [skip, valid) of V elements to `to + at`.
 template <int MODE, bool WHOLE = false, typename T, int V, typename Offset>
 inline void store_lanes(const Vec<T, V>& from, T* to, Offset at, int valid, Offset step = 1,
