@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..compiler.ir.expr import ExprBundle, render_c
+from ..compiler.kernels.product_axes import product_axes
 from ..compiler.opdefs.gemm_epilogue import EPILOGUE_SCALARS
 from ..contract import DTYPES
 from ..errors import Invalid, Unsupported
@@ -280,24 +281,20 @@ def gemm_call(problem: Problem) -> GemmCall:
                       found=len(epilogue.outputs), wanted=results)
 
     k = a.shape[-2] if attrs.get("trans_a") else a.shape[-1]
-    pairs = [_matrix_strides(a, not attrs.get("trans_a")),
-             _matrix_strides(b, bool(attrs.get("trans_b"))),
-             *(_matrix_strides(spec, True) for spec in (y, *more, *extras))]
-    rows = [row for row, _ in pairs]
-    axes = _batch_axes(y.shape[:-2], (a, b, y, *more, *extras))
-    m, axes = _fold_into_m(y.shape[-2], rows, axes)
+    specs = (a, b, y, *more, *extras)
+    m, rows, columns, axes = product_axes(specs, bool(attrs.get("trans_a")),
+                                          bool(attrs.get("trans_b")))
     for i, extent in enumerate((m, y.shape[-1], m)):
         rows[i] = rows[i] if extent > 1 else 0  # never stepped along, so nothing to be aligned
     if len(axes) > MAX_BATCH_AXES:
         raise Unsupported("too many batch axes with unrelated strides", argument="A",
                           found=len(axes), wanted=f"at most {MAX_BATCH_AXES}")
-    padded = [(1, (0,) * len(pairs))] * (MAX_BATCH_AXES - len(axes)) + axes
+    padded = [(1, (0,) * len(specs))] * (MAX_BATCH_AXES - len(axes)) + axes
     written = range(len(problem.inputs), len(problem.inputs) + 1 + len(more))
     operands = [
-        Operand(slot, spec.dtype, spec.align, rows[i], pairs[i][1],
+        Operand(slot, spec.dtype, spec.align, rows[i], columns[i],
                 tuple(strides[i] for _, strides in padded))
-        for i, (slot, spec) in enumerate(zip((0, 1, *written, *slots), (a, b, y, *more, *extras),
-                                             strict=True))
+        for i, (slot, spec) in enumerate(zip((0, 1, *written, *slots), specs, strict=True))
     ]
     named = zip((extra_name(slot - 1) for slot in slots), operands[3 + len(more):], strict=True)
     scalars = [float(attrs.get(name, 1.0)) for name in EPILOGUE_SCALARS]  # type: ignore[arg-type]
@@ -334,56 +331,3 @@ def _present(problem: Problem, slot: int) -> TensorSpec:
     if spec is None:
         raise Invalid("the epilogue reads an input that is absent", argument=f"input {slot}")
     return spec
-
-
-def _matrix_strides(spec: TensorSpec, as_is: bool) -> tuple[int, int]:
-    row, column = spec.strides[-2:]
-    return (row, column) if as_is else (column, row)
-
-
-Axes = list[tuple[int, Values]]
-
-
-def _batch_axes(shape: Values, specs: Sequence[TensorSpec]) -> Axes:
-    """Return (extent, stride of each operand) of the batch axes, neighbours merged."""
-    axes: Axes = []
-    for axis, extent in enumerate(shape):
-        if extent == 1:
-            continue
-        strides = tuple(_batch_stride(spec, len(shape) - axis, extent) for spec in specs)
-        if axes and all(outer == inner * extent
-                        for outer, inner in zip(axes[-1][1], strides, strict=True)):
-            axes[-1] = (axes[-1][0] * extent, strides)
-        else:
-            axes.append((extent, strides))
-    return axes
-
-
-def _batch_stride(spec: TensorSpec, from_matrix: int, extent: int) -> int:
-    """Return the stride of a batch axis counted back from the matrix; 0 where spec lacks it."""
-    axis = len(spec.shape) - 2 - from_matrix
-    if axis < 0 or spec.shape[axis] != extent:
-        return 0
-    return spec.strides[axis]
-
-
-def _fold_into_m(m: int, rows: list[int], axes: Axes) -> tuple[int, Axes]:
-    """Make the innermost batch axis part of m where B does not vary along it.
-
-    A stack of matrices times one matrix is one tall product: fuller tiles, no batch loop.
-    """
-    while axes:
-        extent, strides = axes[-1]
-        if strides[1] != 0:
-            break
-        others = [i for i in range(len(rows)) if i != 1]
-        if m == 1:
-            for i in others:
-                rows[i] = strides[i]
-        elif any(strides[i] != rows[i] * m for i in others):
-            break
-        m *= extent
-        axes = axes[:-1]
-    return m, axes
-
-

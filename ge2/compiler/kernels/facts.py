@@ -9,6 +9,7 @@ from math import prod
 
 from ...contract import DTYPES
 from ...problem import Problem, TensorSpec
+from .product_axes import product_axes
 
 GEMM_OPS = frozenset({"GEMM_BIAS_ACT", "MATMUL"})
 INT32_MAX = 2**31 - 1
@@ -31,9 +32,10 @@ def problem_dims(problem: Problem) -> dict[str, int]:
     """Return the extents that guards and rules speak of.
 
     Always SIZE (elements of the first output) and RANK (largest of all tensors); M, N, K and BATCH
-    of products; ROWS and N of row operators; a convolution's as the product that it is, plus its
-    channels, groups and kernel extents; QUERIES and KEYS of an attention, its query heads of all
-    samples, and the elements of a head of q and of v.
+    of products, where batch axes that fold into rows count as M; ROWS and N of row operators; a
+    convolution's as the product that it is, plus its channels, groups and kernel extents; QUERIES
+    and KEYS of an attention, its query heads of all samples, and the elements of a head of q and
+    of v.
     """
     present = [t for t in problem.tensors if t is not None]
     dims = {
@@ -48,10 +50,20 @@ def _no_dims(problem: Problem) -> dict[str, int]:
 
 
 def _gemm_dims(problem: Problem) -> dict[str, int]:
-    a, shape = problem.inputs[0], problem.outputs[0].shape
-    assert a is not None
-    k = a.shape[-2 if problem.attr_map.get("trans_a") else -1]
-    return {"M": shape[-2], "N": shape[-1], "K": k, "BATCH": prod(shape[:-2])}
+    """A stack of matrices times one matrix counts as the tall product that kernels make of it."""
+    a, b = problem.inputs[:2]
+    assert a is not None and b is not None
+    trans_a, trans_b = (bool(problem.attr_map.get(name)) for name in ("trans_a", "trans_b"))
+    extras = [t for t in problem.inputs[2:] if t is not None and len(t.shape) > 1]
+    axes = product_axes((a, b, *problem.outputs, *extras), trans_a, trans_b)
+    return {"M": axes.m, "N": problem.outputs[0].shape[-1], "K": a.shape[-2 if trans_a else -1],
+            "BATCH": prod(extent for extent, _ in axes.batch)}
+
+
+def _norm_gemm_dims(problem: Problem) -> dict[str, int]:
+    x, y = problem.inputs[0], problem.outputs[0]
+    assert x is not None
+    return {"M": y.shape[-2], "N": y.shape[-1], "K": x.shape[-1], "BATCH": prod(y.shape[:-2])}
 
 
 def _nbits_dims(problem: Problem) -> dict[str, int]:
@@ -98,7 +110,8 @@ def _attention_dims(problem: Problem) -> dict[str, int]:
 
 
 _FAMILY_DIMS: Mapping[str, Callable[[Problem], dict[str, int]]] = {
-    **dict.fromkeys(PRODUCTS, _gemm_dims),
+    **dict.fromkeys(GEMM_OPS, _gemm_dims),
+    "NORM_GEMM": _norm_gemm_dims,
     "MATMUL_NBITS": _nbits_dims,
     **dict.fromkeys(("ROW", "LAB_REDUCE", "LAB_STREAM", "LAB_REMAT", "LAB_FUSE",
                      "LAB_COMPOSE_ROWS"), _row_dims),

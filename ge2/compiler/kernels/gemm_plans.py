@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ...contract import DTYPES
 from .facts import Facts
 from .metadata import Variant
+from .work import distinct_bytes
 
 if TYPE_CHECKING:
     from ...evidence.device import DeviceProfile
@@ -115,5 +116,4 @@ def _slow_rows(facts: Facts) -> bool:
 
 
 def _bytes(facts: Facts) -> float:
-    return float(sum(spec.size * DTYPES[spec.dtype].itemsize
-                     for name, spec in facts.operands.items() if name in ("A", "B", "Y")))
+    return float(sum(distinct_bytes(facts.operands[name]) for name in ("A", "B", "Y")))

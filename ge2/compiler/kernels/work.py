@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...contract import DTYPES
-from ...problem import Problem
+from ...problem import Problem, TensorSpec
 from .facts import PRODUCTS
 
 if TYPE_CHECKING:
@@ -59,15 +59,15 @@ def _attention_flops(problem: Problem) -> int:
 
 def bytes_of(problem: Problem) -> int:
     """Return the bytes of all distinct elements that a problem reads and writes."""
-    total = 0
-    for spec in problem.tensors:
-        if spec is None:
-            continue
-        count = 1
-        for extent, stride in zip(spec.shape, spec.strides, strict=True):
-            count *= extent if stride else min(extent, 1)
-        total += count * DTYPES[spec.dtype].itemsize
-    return total
+    return sum(distinct_bytes(spec) for spec in problem.tensors if spec is not None)
+
+
+def distinct_bytes(spec: TensorSpec) -> int:
+    """Return the bytes of a tensor's distinct elements: those of a broadcast axis count once."""
+    count = DTYPES[spec.dtype].itemsize
+    for extent, stride in zip(spec.shape, spec.strides, strict=True):
+        count *= extent if stride else min(extent, 1)
+    return count
 
 
 def peak_tflops(problem: Problem, device: DeviceProfile) -> float:

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from ge2.compiler.ir.nodes import Node
 from ge2.compiler.ir.row_ops import build_row_op
 from ge2.compiler.kernels import registry, selector
 from ge2.compiler.kernels.facts import Facts, alignment
+from ge2.compiler.kernels.lower import lower
 from ge2.compiler.kernels.metadata import DtypeRule, Guards, KernelInfo, Variant
 from ge2.compiler.kernels.score_rules import KERNEL_RULES, VARIANT_RULES
 from ge2.errors import KernelSpecError, NoKernelError
@@ -203,6 +205,37 @@ def test_problem_dims_of_each_family() -> None:
     x, w, y = (TensorSpec.dense("f32", s) for s in ((2, 8, 9, 9), (16, 4, 3, 3), (2, 16, 7, 7)))
     conv = selector.problem_dims(Problem("CONV2D", (x, w, None), (y,), (("group", 2),)))
     assert (conv["M"], conv["N"], conv["K"], conv["GROUPS"]) == (98, 8, 36, 2)
+
+
+def test_a_stack_times_one_matrix_is_scored_as_the_tall_product_that_it_is() -> None:
+    a, y = TensorSpec.dense("bf16", (400, 5, 512)), TensorSpec.dense("bf16", (400, 5, 256))
+    b = TensorSpec("bf16", (400, 512, 256), (0, 256, 1))
+    bias = TensorSpec("bf16", (400, 5, 256), (0, 0, 1))
+    stack = Problem("GEMM_BIAS_ACT", (a, b, bias), (y,), (("trans_a", False), ("trans_b", False)))
+    assert selector.problem_dims(stack) == {
+        "M": 2000, "N": 256, "K": 512, "BATCH": 1, "SIZE": 512000, "RANK": 3}
+    tall = kernel("a", score=60, min_mnk=(1024, 128, 128))
+    assert chosen(stack, tall, kernel("b", score=40)) == "a"
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("device", [H200, T4])
+def test_a_stack_gets_the_kernel_of_the_tall_product(dtype: str, device: DeviceProfile) -> None:
+    def best(*shape: int) -> str:
+        specs = {"a": TensorSpec.dense(dtype, shape), "b": TensorSpec.dense(dtype, (512, 256))}
+        problem = lower(Node("MATMUL", "n", ("a", "b"), ("y",)), specs)
+        return selector.select(problem, device).variant.id
+
+    assert best(400, 5, 512) == best(2000, 512)
+    assert best(32, 1, 512) == best(32, 512)
+
+
+def test_a_stack_with_a_residual_of_its_own_layout_stays_a_stack() -> None:
+    a, y = TensorSpec.dense("f32", (6, 5, 32)), TensorSpec.dense("f32", (6, 5, 16))
+    b = TensorSpec("f32", (6, 32, 16), (0, 16, 1))
+    shared = TensorSpec("f32", (6, 5, 16), (0, 16, 1))
+    dims = selector.problem_dims(Problem("GEMM_BIAS_ACT", (a, b, None, shared), (y,), ()))
+    assert (dims["M"], dims["BATCH"]) == (5, 6)
 
 
 def test_layouts_look_through_transposition() -> None:
