@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
 from ..errors import Ge2Error, Invalid
 from .kernel_lookup import (
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from ..compiler.kernels.metadata import Variant
     from ..problem import Problem
 
-_TOLERANCE = {"f32": 1e-4, "f16": 5e-3, "bf16": 3e-2, "f64": 1e-10}
+Array = np.ndarray[Any, Any]
+_TOLERANCE = {"f32": 1e-4, "f16": 5e-3, "bf16": 3e-2, "f64": 1e-10, "tf32": 5e-3}
 
 
 @click.command()
@@ -96,8 +98,11 @@ def _emulate_one(variant: Variant, problem: Problem, arch: str, seed: int, repor
     wanted = reference(problem, inputs)
     ok, worst = True, 0.0
     for index, (got, want) in enumerate(zip(found, wanted, strict=True)):
-        limit = _TOLERANCE.get(problem.outputs[index].dtype, 0.0)
-        result = compare(f"output {index}", got, want.reshape(got.shape), atol=limit, rtol=limit)
+        limit = _limit(problem, problem.outputs[index].dtype)
+        want = want.reshape(got.shape)
+        if got.dtype.kind in "iub":
+            want = want.astype(got.dtype)  # the kernel, too, drops what an integer does not hold
+        result = compare(f"output {index}", got, want, atol=limit * _scale(want), rtol=limit)
         worst = max(worst, result.max_abs)
         if not result.ok:
             ok = False
@@ -107,6 +112,17 @@ def _emulate_one(variant: Variant, problem: Problem, arch: str, seed: int, repor
                     f"{seconds:.1f} s")
     return {"variant": variant.id, "problem": describe(problem), "ok": ok, "max_abs": worst,
             "seconds": seconds}
+
+
+def _limit(problem: Problem, dtype: str) -> float:
+    """Return the error allowed, as a share of an element and of the output's scale."""
+    return _TOLERANCE.get("tf32" if problem.attr_map.get("f32") == "tf32" else dtype, 0.0)
+
+
+def _scale(wanted: Array) -> float:
+    """Return the root mean square, at least 1: what sums cancel to carries their terms' errors."""
+    finite = wanted[np.isfinite(wanted)]
+    return max(1.0, float(np.sqrt(np.mean(np.square(finite))))) if finite.size else 1.0
 
 
 @click.command()

@@ -225,7 +225,10 @@ def _pool(problem: Problem, inputs: Inputs) -> list[Array]:
     op = "MAX_POOL" if attrs.pop("kind") == "max" else "AVG_POOL"
     if op == "MAX_POOL":
         del attrs["count_include_pad"]
-    return opdefs.reference(op, list(inputs), attrs)
+    results = opdefs.reference(op, list(inputs), attrs)
+    if results[0].shape != problem.outputs[0].shape:  # the output alone tells that extents round up
+        results = opdefs.reference(op, list(inputs), {**attrs, "ceil_mode": True})
+    return results
 
 
 def _attention(problem: Problem, inputs: Inputs) -> list[Array]:
@@ -281,7 +284,8 @@ _REFERENCES: dict[str, Callable[[Problem, Inputs], list[Array]]] = {
 def random_inputs(problem: Problem, seed: int) -> list[Array | None]:
     """Return seeded inputs of a problem: standard normal floats, small integers, valid indices.
 
-    Along an axis of stride 0 all elements are the same one.
+    Along an axis of stride 0 all elements are the same one. Gradients of attention get what the
+    attention itself returns for the other inputs.
     """
     draw = np.random.default_rng(seed)
     arrays: list[Array | None] = []
@@ -297,7 +301,19 @@ def random_inputs(problem: Problem, seed: int) -> list[Array | None]:
                 values = _starts(problem, slot)
             array = values.astype(numpy_dtype(spec.dtype))
             arrays.append(np.broadcast_to(array, spec.shape))
+    if problem.op_type == "ATTENTION_GRAD":
+        arrays[3:5] = _attended(problem, arrays)
     return arrays
+
+
+def _attended(problem: Problem, inputs: Inputs) -> list[Array]:
+    """Return the outputs and log-sums that attention has for the inputs of its gradients."""
+    from ..compiler import opdefs
+
+    given = [None if x is None else _wide(x) for x in (*inputs[:3], *inputs[6:8])]
+    made = opdefs.reference("ATTENTION", given, {**problem.attr_map, "lse": True})
+    return [x.astype(numpy_dtype(spec.dtype)) for x, spec in
+            zip(made, problem.inputs[3:5], strict=True) if spec is not None]
 
 
 def _starts(problem: Problem, slot: int) -> Array:

@@ -43,6 +43,13 @@ def test_a_new_kernel_is_right_until_it_is_broken(
     assert "FAIL" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["pool2d", "attention_grad_mma", "gemm_bias_act_wgmma_8bit",
+                                  "gemm_bias_act_wgmma_f32", "matmul_nbits_mma"])
+def test_right_kernels_pass(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rounded-up extents, weights of 16 bits, integer outputs of real numbers, tf32, large sums."""
+    assert run(["kernels", "emulate", name]) == 0, capsys.readouterr().out
+
+
 def test_new_writes_a_test_of_it(folder: Path) -> None:
     run(["kernels", "new", "mine", "--op", "ELEMENTWISE", "--dir", str(folder)])
     compile((folder / "test_mine.py").read_text(), "test_mine.py", "exec")
