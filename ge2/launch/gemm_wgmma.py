@@ -198,9 +198,10 @@ def _matrix_map(offset: int, operand: Operand, extents: tuple[int, int], pitch: 
                 box: tuple[int, int, int]) -> TensorMapSpec:
     itemsize = DTYPES[operand.dtype].itemsize
     inner, outer = extents
-    # A stride that is never stepped along must still be one that the driver accepts.
+    # A stride that is never stepped along must still be a multiple of 16 bytes for the driver.
     if outer == 1 or pitch == 0:
-        pitch = -(-inner // 8) * 8
+        unit = 16 // itemsize
+        pitch = -(-inner // unit) * unit
     varies = operand.batch[2] != 0
     batch_stride = operand.batch[2] if varies else pitch * outer
     return TensorMapSpec(offset, operand.slot, 0, operand.dtype,

@@ -23,6 +23,7 @@ from ge2.launch.gemm_examples import gemm_problem
 from ge2.launch.gemm_wgmma import tma_refusal
 from ge2.launch.rule import LAUNCH_RULES
 from ge2.problem import Problem, TensorSpec
+from ge2.runtime.emulate.tensor_map import encode_tensor_map
 
 F32 = ("f32", "f32", "f32")
 BF16 = ("bf16", "bf16", "bf16")
@@ -129,6 +130,21 @@ def test_sources_do_not_depend_on_extents(name: str) -> None:
         sources = {rule.bind(gemm_problem(dtypes, shape=shape), variant, device)[0].kernel
                    for shape in ((64, 64, 64), (1024, 520, 72), (72, 8, 4096))}
         assert len(sources) == 1, variant.id
+
+
+@pytest.mark.parametrize("k", [24, 136])
+def test_maps_of_a_single_row_have_strides_that_the_driver_takes(k: int) -> None:
+    problem = gemm_problem(("i8", "i8", "i32"), shape=(1, 64, k), trans=(False, True))
+    a, b, *rest = problem.inputs
+    assert a is not None and b is not None
+    padded = dataclasses.replace(b, strides=(-(-k // 16) * 16, 1))
+    problem = dataclasses.replace(problem, inputs=(a, padded, *rest))
+    kernel = registry.get("gemm_bias_act_wgmma_8bit")
+    rule = LAUNCH_RULES[kernel.launch]
+    for variant in kernel.variants:
+        (record,) = rule.bind(problem, variant, profile_for("sm_90a"))
+        for tensor_map in record.tensor_maps:
+            encode_tensor_map(tensor_map, 0)
 
 
 def test_empty_outputs_need_no_launch() -> None:
