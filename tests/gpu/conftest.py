@@ -17,12 +17,18 @@ def _reason() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests of this folder without a GPU."""
+    """Skip the tests of this folder without a GPU, and end the process when one of them hangs.
+
+    A wait for a kernel that never ends does not return to Python, where the timeout's signal would
+    be seen; its thread ends the process instead.
+    """
     reason = _reason()
-    if reason:
-        here = Path(__file__).parent
-        for item in items:
-            if here in item.path.parents:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(method="thread"))
+            if reason:
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
