@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ..compiler.ir.row_ops import build_row_op
-from ..launch.check import WINDOW_TILE
+from ..launch.check_lab import WINDOW_TILE
 from ..launch.lab_compose import compose_product_problem, compose_rows_problem
 from ..launch.lab_primitives import (
     fuse_problem,

@@ -13,7 +13,7 @@ from ..compiler.kernels.headers import headers_of
 from ..compiler.kernels.row_plans import row_access, row_layout, row_op_of
 from ..compiler.kernels.row_ring_plans import state_bytes
 from ..problem import Problem, TensorSpec
-from .check import WINDOW_SLACK, WINDOW_TILE
+from .check_lab import WINDOW_SLACK, WINDOW_TILE
 from .record import (
     WORKSPACE,
     ArgsBuilder,

@@ -192,6 +192,12 @@ def test_history_has_a_row_for_every_version() -> None:
     assert versions == list(range(1, contract.GE2_API_VERSION + 1))
 
 
+def test_the_page_names_the_present_version() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "changing.md").read_text()
+    assert f"`api = {contract.GE2_API_VERSION}`" in page
+    assert f"ge2.GE2_API_VERSION == {contract.GE2_API_VERSION}" in page
+
+
 # 10. what must not change
 
 
