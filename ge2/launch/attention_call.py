@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..compiler.ir.expr import Expr, ExprBundle, cast, input, render_c, where
 from ..compiler.ir.expr.narrow import narrow_coordinates
 from ..compiler.ir.scalar_ops import C_TYPES
@@ -17,52 +15,15 @@ from ..compiler.opdefs.attention_shapes import EXTRAS, K_STARTS, LENGTH, MASK, Q
 from ..contract import DTYPES
 from ..errors import StrideMismatch, Unsupported
 from ..problem import Problem, TensorSpec
+from .attention_args import Field, Fields, Heads, args_context, args_layout
 from .elementwise import fast_math
-from .gemm_call import OPERAND_DTYPE, Operand
-from .record import ArgsBuilder, KernelSource, Reloc, args_checks, args_dtype
+from .gemm_args import Operand
+from .record import KernelSource, Reloc
 
 if TYPE_CHECKING:
     from ..compiler.kernels.metadata import Variant
 
 FAR = 1 << 29  # a window as wide as all keys; sums of three such numbers fit 32 bits
-
-HEADS_DTYPE = args_dtype(("pointer", "u8"), ("batch", "i8"), ("head", "i8"), ("row", "i8"))
-
-Field = tuple[str, str, Any]
-"""A member of Args that only one kernel has: C++ type, name, NumPy type."""
-
-
-@dataclass(frozen=True, slots=True)
-class Heads:
-    """A tensor [batch, head, row, element] whose elements are neighbours in memory.
-
-    Attributes:
-        slot: buffer number.
-        dtype: IR name.
-        align: of its address, in bytes.
-        batch, head, row: strides in elements.
-    """
-
-    slot: int
-    dtype: str
-    align: int
-    batch: int
-    head: int
-    row: int
-
-    def vector(self, size: int, choices: Sequence[int]) -> int:
-        """Return the first of choices (elements per access, descending) that fits, else 1.
-
-        Args:
-            size: elements of a row, which accesses do not exceed.
-            choices: elements per access.
-        """
-        itemsize = DTYPES[self.dtype].itemsize
-        for width in choices:
-            steps = (size, self.batch, self.head, self.row)
-            if self.align % min(width * itemsize, 16) == 0 and not any(s % width for s in steps):
-                return width
-        return 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +113,7 @@ class AttentionCall:
             "BANDED": self.is_banded, "MASKED": self.is_masked, "PLAIN": self.is_plain,
             "LSE": self.lse is not None, "MAPS": tuple(maps),
             "MORE": tuple((kind, name) for kind, name, _ in more),
-            **_args_context(tuple(name for name, _ in self.extras), tuple(maps), tuple(more)),
+            **args_context(tuple(name for name, _ in self.extras), tuple(maps), tuple(more)),
             "PAIRS": tuple(name for name, x in operands if self._comes_in_pairs(x)),
             **_score_context(self.score, described, self.q.dtype),
         }
@@ -184,11 +145,11 @@ class AttentionCall:
             maps, more: as for context().
             values, addresses: of the members in more.
         """
-        packed, holes = _Fields({}, {}), {"q": self.q, "k": self.k, "v": self.v, "y": self.y}
+        packed, holes = Fields({}, {}), {"q": self.q, "k": self.k, "v": self.v, "y": self.y}
         for name, heads in holes.items():
-            packed.addheads_spec(name, heads)
+            packed.add_heads(name, heads)
         if self.lse is not None:
-            packed.addheads_spec("lse", self.lse)
+            packed.add_heads("lse", self.lse)
         if self.mask is not None:
             packed.add_operand("mask", self.mask)
         for name, operand in self.extras:
@@ -201,67 +162,7 @@ class AttentionCall:
             queries=self.queries, keys=self.keys, offset=self.offset, left=self.left,
             right=self.right, scale=self.scale, **(values or {}))
         packed.holes.update(addresses or {})
-        return _pack(args_layout([n for n, _ in self.extras], maps, more), packed)
-
-
-@dataclass(frozen=True, slots=True)
-class _Fields:
-    """Values of Args by member, and buffers of its addresses: (slot, byte offset)."""
-
-    values: dict[str, Any]
-    holes: dict[str, tuple[int, int]]
-
-    def addheads_spec(self, name: str, x: Heads) -> None:
-        self.values[name] = {"batch": x.batch, "head": x.head, "row": x.row}
-        self.holes[name] = (x.slot, 0)
-
-    def add_operand(self, name: str, x: Operand) -> None:
-        self.values[name] = {"row": x.row, "column": x.column, "batch": x.batch}
-        self.holes[name] = (x.slot, 0)
-
-
-# A tensor begins with its pointer, so that its offset is the pointer's.
-def _pack(dtype: np.dtype[Any], fields: _Fields) -> tuple[bytes, tuple[Reloc, ...]]:
-    return ArgsBuilder(dtype, fields.values, fields.holes).pack()
-
-
-@lru_cache(maxsize=256)
-def _layout(extras: tuple[str, ...], maps: tuple[str, ...],
-            more: tuple[Field, ...]) -> np.dtype[Any]:
-    fields: list[tuple[Any, ...]] = [(name, "u8", 16) for name in maps]
-    fields += [(name, HEADS_DTYPE) for name in ("q", "k", "v", "y", "lse")]
-    fields += [("mask", OPERAND_DTYPE), *((name, OPERAND_DTYPE) for name in extras)]
-    fields += [(name, "u8") for name in ("kv_len", "q_starts", "k_starts")]
-    fields += [("scale", "f8")]
-    fields += [(name, "i4") for name in ("batch", "heads", "group", "queries", "keys", "offset",
-                                         "left", "right")]
-    fields += [(name, kind) for _, name, kind in more]
-    size = args_dtype(*fields).itemsize
-    if maps and size % 64:  # tensor maps are aligned to 64 bytes, and so is what holds them
-        fields.append(("unused", "u1", 64 - size % 64))
-    return args_dtype(*fields)
-
-
-def args_layout(extras: Sequence[str] = (), maps: Sequence[str] = (),
-                more: Sequence[Field] = ()) -> np.dtype[Any]:
-    """Return the Args struct of attention/arguments.j2.
-
-    Args:
-        extras: names of the operands that the formula of the scores reads.
-        maps: tensor maps at its head.
-        more: members at its end.
-    """
-    return _layout(tuple(extras), tuple(maps), tuple(more))
-
-
-@lru_cache(maxsize=1024)
-def _args_context(extras: tuple[str, ...], maps: tuple[str, ...],
-                  more: tuple[Field, ...]) -> dict[str, Any]:
-    dtype = args_layout(extras, maps, more)
-    assert dtype.fields is not None
-    unused = dtype.fields.get("unused")
-    return {"ARGS_CHECKS": args_checks(dtype), "EXTRAS": extras,
-            "PADDING": unused[0].itemsize if unused else 0}
+        return packed.pack(args_layout([n for n, _ in self.extras], maps, more))
 
 
 @lru_cache(maxsize=1024)

@@ -10,7 +10,8 @@ from ..compiler.ir.size import larger, smaller
 from ..compiler.opdefs.paged_attention import MOST_HEAD, MOST_ROWS
 from ..errors import Unsupported
 from ..problem import Problem
-from .attention_call import AttentionCall, Field, attention_call
+from .attention_args import Field
+from .attention_call import AttentionCall, attention_call
 from .attention_examples import alibi, attention_problem, slopes
 from .record import SEMAPHORES, WORKSPACE, KernelSource, LaunchRecord
 from .rule import LaunchRule

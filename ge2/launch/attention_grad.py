@@ -10,7 +10,8 @@ from ..compiler.kernels.strides import expand
 from ..compiler.opdefs.attention_grad import GRADIENT, LENGTH, LSE, MASK, OUT
 from ..contract import DTYPES
 from ..problem import Problem, TensorSpec
-from .attention_call import HEADS_DTYPE, AttentionCall, Field, Heads, attention_call, heads_spec
+from .attention_args import HEADS_DTYPE, Field, Heads
+from .attention_call import AttentionCall, attention_call, heads_spec
 from .record import WORKSPACE, KernelSource, LaunchRecord
 from .rule import LaunchRule
 

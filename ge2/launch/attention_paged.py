@@ -11,7 +11,8 @@ from ..compiler.opdefs.paged_attention import LENGTH, MASK, TABLE, TILE
 from ..contract import DTYPES
 from ..errors import Unsupported
 from ..problem import Problem, TensorSpec
-from .attention_call import AttentionCall, Field, attention_call, heads_spec
+from .attention_args import Field
+from .attention_call import AttentionCall, attention_call, heads_spec
 from .attention_decode import decode_records, decode_refusal
 from .record import LaunchRecord
 from .rule import LaunchRule

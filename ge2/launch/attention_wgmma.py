@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from ..compiler.ir.size import larger, smaller
 from ..errors import Unsupported
 from ..problem import Problem
-from .attention_call import FAR, AttentionCall, Field, Heads, attention_call
+from .attention_args import Field, Heads
+from .attention_call import FAR, AttentionCall, attention_call
 from .attention_examples import attention_problem, examples_for
 from .gemm_source import ALIGNMENT_SLACK, cpp
 from .record import SEMAPHORES, LaunchRecord, TensorMapSpec

@@ -11,14 +11,8 @@ from ..compiler.ir.size import smaller
 from ..contract import DTYPES, FLOAT8_MAX
 from ..errors import Unsupported
 from ..problem import Problem
-from .gemm_call import (
-    MAX_GRID_Z,
-    OPERAND_DTYPE,
-    GemmCall,
-    Operand,
-    gemm_call,
-    plain_args_dtype,
-)
+from .gemm_args import OPERAND_DTYPE, Operand, plain_args_dtype
+from .gemm_call import MAX_GRID_Z, GemmCall, gemm_call
 from .gemm_examples import examples_for
 from .gemm_skinny import DirectRule, RingRule, SkinnyRule
 from .gemm_source import ALIGNMENT_SLACK, Classes, cpp, source_of

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from ..compiler.ir.expr import ExprBundle, render_c
 from ..compiler.kernels.product_axes import product_axes
@@ -16,67 +13,22 @@ from ..compiler.opdefs.gemm_epilogue import EPILOGUE_SCALARS
 from ..contract import DTYPES
 from ..errors import Invalid, Unsupported
 from ..problem import Problem, TensorSpec
-from .record import SEMAPHORES, WORKSPACE, Reloc, args_checks, args_dtype, pack_words
+from .gemm_args import (
+    MAP_WORDS,
+    MAX_BATCH_AXES,
+    Operand,
+    Values,
+    append_operands,
+    double_words,
+    plain_args_dtype,
+    tensor_map_args_dtype,
+)
+from .record import SEMAPHORES, WORKSPACE, Reloc, args_checks, pack_words
 
 if TYPE_CHECKING:
     from ..compiler.kernels.metadata import Variant
 
-MAX_BATCH_AXES = 3
 MAX_GRID_Z = 65535
-
-OPERAND_DTYPE = args_dtype(("pointer", "u8"), ("row", "i8"), ("column", "i8"), ("batch", "i8", 3))
-OPERAND_WORDS = OPERAND_DTYPE.itemsize // 8
-MAP_WORDS = 16
-
-Values = tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """A matrix of the product.
-
-    Attributes:
-        slot: buffer number.
-        dtype: IR name.
-        align: of its address, in bytes.
-        row, column: strides in elements; A is indexed (m, k), B (n, k), all others (m, n).
-        batch: strides of the collapsed batch axes.
-    """
-
-    slot: int
-    dtype: str
-    align: int
-    row: int
-    column: int
-    batch: Values
-
-    @property
-    def spread(self) -> str:
-        """The class of ge2::Spread that the strides say."""
-        if self.column == 0:
-            return "PER_ROW" if self.row else "SCALAR"
-        return ("FULL" if self.row else "PER_COLUMN") + ("_UNIT" if self.column == 1 else "")
-
-    def turned(self) -> Operand:
-        """Return the transpose of the matrix."""
-        return replace(self, row=self.column, column=self.row)
-
-    def vector(self, along_row: bool, choices: Sequence[int]) -> int:
-        """Return the first of choices that fits the alignment, else 1.
-
-        Args:
-            along_row: vectors run along the first index (stride row), else along the second.
-            choices: elements per vector, descending.
-        """
-        inner, outer = (self.row, self.column) if along_row else (self.column, self.row)
-        if inner != 1:
-            return 1
-        itemsize = DTYPES[self.dtype].itemsize
-        for width in choices:
-            fits = self.align % min(width * itemsize, 16) == 0 and outer % width == 0
-            if fits and all(stride % width == 0 for stride in self.batch):
-                return width
-        return 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +80,10 @@ class GemmCall:
         """
         words = [0] * (MAP_WORDS * (3 + len(self.more)))
         words += (self.m, self.n, self.k, self.batches, *self.batch,
-                  *_double_words(*self.scalars), int(self.a.batch[2] != 0),
+                  *double_words(*self.scalars), int(self.a.batch[2] != 0),
                   int(self.b.batch[2] != 0), *tail, 0, 0)
         scratch = (Reloc(8 * len(words) - 16, WORKSPACE), Reloc(8 * len(words) - 8, SEMAPHORES))
-        relocs = _append_operands(words, [*sources, *(operand for _, operand in self.extras)])
+        relocs = append_operands(words, [*sources, *(operand for _, operand in self.extras)])
         words += [0] * (-len(words) % 8)
         return pack_words(words), (*scratch, *relocs) if tail[1] > 1 else relocs
 
@@ -145,10 +97,10 @@ class GemmCall:
             maps: tensor maps before everything; then the size is a multiple of 64.
         """
         words = [0] * (MAP_WORDS * maps)
-        words += [self.m, self.n, self.k, self.batches, *self.batch, *_double_words(*self.scalars)]
-        relocs = _append_operands(words, [*self.operands, *more])
+        words += [self.m, self.n, self.k, self.batches, *self.batch, *double_words(*self.scalars)]
+        relocs = append_operands(words, [*self.operands, *more])
         for number in numbers:
-            words += _double_words(number) if isinstance(number, float) else (number,)
+            words += double_words(number) if isinstance(number, float) else (number,)
         if maps:
             words += [0] * (-len(words) % 8)
         return pack_words(words), relocs
@@ -182,48 +134,6 @@ class GemmCall:
             "SOURCES": sources,
             **_epilogue_context(self.epilogue, extras, tensor_maps, sources, self.y.dtype),
         }
-
-
-def _double_words(*values: float) -> tuple[int, ...]:
-    return struct.unpack(f"<{len(values)}q", struct.pack(f"<{len(values)}d", *values))
-
-
-def _append_operands(words: list[int], operands: Sequence[Operand]) -> tuple[Reloc, ...]:
-    relocs = []
-    for operand in operands:
-        relocs.append(Reloc(8 * len(words), operand.slot))
-        words += (0, operand.row, operand.column, *operand.batch)
-    return tuple(relocs)
-
-
-def plain_args_dtype(extras: Sequence[str] = (), *tail: tuple[Any, ...],
-                     maps: Sequence[tuple[Any, ...]] = ()) -> np.dtype[Any]:
-    """Return the Args struct of a plain GEMM kernel with these epilogue inputs.
-
-    Args:
-        extras: names of the epilogue's operands.
-        tail, maps: more fields behind them, and before everything.
-    """
-    return args_dtype(*maps, ("m", "i8"), ("n", "i8"), ("k", "i8"), ("batches", "i8"),
-                      ("extents", "i8", MAX_BATCH_AXES), ("alpha", "f8"), ("beta", "f8"),
-                      *((name, OPERAND_DTYPE) for name in ("a", "b", "y", *extras)), *tail)
-
-
-def tensor_map_args_dtype(extras: Sequence[str] = (), outputs: int = 1) -> np.dtype[Any]:
-    """Return the Args struct of a GEMM kernel with tensor maps; its size is a multiple of 64.
-
-    Args:
-        extras: operands, those before the epilogue inputs first.
-        outputs: how many there are.
-    """
-    words = MAP_WORDS * (2 + outputs) + 15 + OPERAND_WORDS * len(extras)
-    tail = (("unused", "i8", -words % 8),) if words % 8 else ()
-    return args_dtype(("map_a", "u8", 16), ("map_b", "u8", 16), ("map_y", "u8", 16 * outputs),
-                      ("m", "i8"), ("n", "i8"), ("k", "i8"), ("batches", "i8"),
-                      ("extents", "i8", MAX_BATCH_AXES), ("alpha", "f8"), ("beta", "f8"),
-                      ("a_varies", "i8"), ("b_varies", "i8"),
-                      ("whole", "i8"), ("splits", "i8"), ("parts", "u8"), ("arrived", "u8"),
-                      *((name, OPERAND_DTYPE) for name in extras), *tail)
 
 
 @lru_cache(maxsize=1024)

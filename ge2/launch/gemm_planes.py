@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..contract import DTYPES
-from .gemm_call import OPERAND_DTYPE, GemmCall, Operand
+from .gemm_args import OPERAND_DTYPE, Operand
+from .gemm_call import GemmCall
 from .gemm_source import ALIGNMENT_SLACK, cpp
 from .record import (
     WORKSPACE,

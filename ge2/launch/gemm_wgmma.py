@@ -10,7 +10,8 @@ from ..compiler.kernels.gemm_plans import steps_of, tail_split
 from ..contract import DTYPES, FLOAT8_MAX
 from ..errors import Unsupported
 from ..problem import Problem
-from .gemm_call import GemmCall, Operand, gemm_call
+from .gemm_args import Operand
+from .gemm_call import GemmCall, gemm_call
 from .gemm_examples import K, examples_for
 from .gemm_source import ALIGNMENT_SLACK, Classes, cpp, source_of
 from .record import LaunchRecord, TensorMapSpec

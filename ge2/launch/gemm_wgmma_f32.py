@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from ..errors import Unsupported
 from ..problem import Problem
-from .gemm_call import GemmCall, Operand, gemm_call
+from .gemm_args import Operand
+from .gemm_call import GemmCall, gemm_call
 from .gemm_examples import examples_for
 from .gemm_planes import SIDE, PreparedMatrix, aligned, matrices
 from .gemm_wgmma import (

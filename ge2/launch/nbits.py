@@ -13,14 +13,8 @@ from ..compiler.opdefs.activations import ACTIVATIONS
 from ..contract import DTYPES, ActKind
 from ..errors import Unsupported
 from ..problem import Problem, TensorSpec
-from .gemm_call import (
-    MAX_GRID_Z,
-    OPERAND_DTYPE,
-    GemmCall,
-    Operand,
-    gemm_call,
-    plain_args_dtype,
-)
+from .gemm_args import OPERAND_DTYPE, Operand, plain_args_dtype
+from .gemm_call import MAX_GRID_Z, GemmCall, gemm_call
 from .gemm_source import ALIGNMENT_SLACK, Classes, cpp, source_of
 from .record import LaunchRecord, args_checks
 

@@ -13,7 +13,8 @@ from ..errors import Unsupported
 from ..evidence.device import PROFILES
 from ..problem import Problem, TensorSpec
 from .gemm import INT32_MAX, Shape, layout_classes, reads_k_major
-from .gemm_call import OPERAND_DTYPE, GemmCall, Operand, gemm_call, plain_args_dtype
+from .gemm_args import OPERAND_DTYPE, Operand, plain_args_dtype
+from .gemm_call import GemmCall, gemm_call
 from .gemm_examples import gemm_problem
 from .gemm_source import ALIGNMENT_SLACK, Classes, cpp, source_of
 from .gemm_wgmma import (

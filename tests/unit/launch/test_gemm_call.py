@@ -12,13 +12,8 @@ from ge2.compiler.kernels import registry
 from ge2.compiler.opdefs.gemm_epilogue import gemm_epilogue
 from ge2.errors import Invalid, Unsupported
 from ge2.evidence.device import profile_for
-from ge2.launch.gemm_call import (
-    gemm_call,
-    plain_args_dtype,
-    skinny_call,
-    skinny_refusal,
-    tensor_map_args_dtype,
-)
+from ge2.launch.gemm_args import plain_args_dtype, tensor_map_args_dtype
+from ge2.launch.gemm_call import gemm_call, skinny_call, skinny_refusal
 from ge2.launch.gemm_examples import gemm_problem
 from ge2.launch.gemm_wgmma import tma_refusal
 from ge2.launch.rule import LAUNCH_RULES
