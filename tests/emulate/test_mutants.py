@@ -127,6 +127,7 @@ LAB = Target("lab/lab_normalize_sum[STAGES=2]", lambda p: p.outputs[0].shape[0] 
              and p.outputs[0].shape[1] > 64)
 BLOCK = Target("row/row_block[VECTORS=1,REDUCE=block,WEIGHTS=late,UNPACK=once]", _rows(100))
 TREE = Target("row/row_block[VECTORS=1,REDUCE=shared_tree,WEIGHTS=late,UNPACK=once]", _rows(100))
+CLUSTER = Target("row/row_cluster[BLOCKS=2,THREADS=512,VECTORS=8]", _rows(100))
 SPLIT = Target("row/row_split[THREADS=256,VECTORS=4]", lambda p: p.inputs[0].size > 40_000
                if p.inputs[0] else False)
 VEC = Target("elementwise/elementwise_vec[THREADS=128,UNROLL=1]", _exp(1003))
@@ -296,6 +297,12 @@ MUTANTS = [
            header="ge2/prim/reduce/shared_tree.cuh"),
     Mutant("tree: one level too many", TREE, "int half = THREADS / 2;", "int half = THREADS;",
            header="ge2/prim/reduce/shared_tree.cuh"),
+    Mutant("cluster: a block ends while others read its states", CLUSTER,
+           "void leave() { ptx::cluster_sync(); }", "void leave() {}",
+           header="ge2/prim/reduce/cluster.cuh"),
+    Mutant("cluster: states are read before they are there", CLUSTER,
+           "= value;\n        ptx::cluster_sync();", "= value;",
+           header="ge2/prim/reduce/cluster.cuh"),
     Mutant("split: no fence before the ticket", SPLIT, "        __threadfence();\n", "",
            header="ge2/skeleton/row_split.cuh"),
     Mutant("split: ticket is not reset", SPLIT, "    args.semaphores[r] = 0;\n", "",
@@ -365,7 +372,7 @@ def test_too_little_memory_is_caught(
 
 @pytest.mark.parametrize("target", [TILED, CORES, RAGGED, BATCHED, NORM, NORM_WGMMA, VALUES,
                                     ATTENTION_MMA, ATTENTION_SIMT, WGMMA, PINGPONG, LAB, BLOCK,
-                                    TREE, SPLIT, VEC, TURN],
+                                    TREE, CLUSTER, SPLIT, VEC, TURN],
                          ids=lambda t: t.variant)
 def test_the_unbroken_kernel_is_clean(target: Target) -> None:
     """No detector speaks on the cases that the mutants run."""

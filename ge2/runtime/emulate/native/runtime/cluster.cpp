@@ -20,7 +20,28 @@ Region& remote_region(u32 remote, u32 bytes, const char* what, void* pc) {
   return *r;
 }
 
+void touch_remote(Region& r, u32 remote, u32 bytes, u32 what, void* pc) {
+  touch(r, shared_offset(remote), bytes, what, pc);
+  const Thread& t = *L->cur;
+  if (remote / kSharedWindow != t.cta)
+    L->blocks[remote / kSharedWindow].remote[t.tid] = RemoteAccess{t.own, pc};
+}
+
 }  // namespace
+
+// Whatever order the threads ran in: somebody of the block must know that others are done with it.
+void emu::exit_cluster(const Block& block) {
+  for (const auto& [tid, last] : block.remote) {
+    bool known = false;
+    for (u32 i = 0; i < L->threads_per_block && !known; ++i)
+      known = L->threads[block.first_tid + i].clock->v[tid] >= last.clock;
+    if (!known)
+      fail("out of bounds",
+           format("the block exits, and with it its shared memory, without knowing that %s is done "
+                  "with it: a cluster barrier is missing",
+                  thread_name(L->threads[tid]).c_str()), 0, last.pc);
+  }
+}
 
 extern "C" void ge2emu_cluster_arrive() {
   Thread& t = *L->cur;
@@ -63,14 +84,14 @@ extern "C" u8* ge2emu_shared_pointer(u32 smem) { return shared_pointer(smem); }
 extern "C" void ge2emu_cluster_load(u32 remote, void* to, u32 bytes) {
   void* pc = __builtin_return_address(0);
   Region& r = remote_region(remote, bytes, "a load", pc);
-  touch(r, shared_offset(remote), bytes, kRead, pc);
+  touch_remote(r, remote, bytes, kRead, pc);
   std::memcpy(to, shared_pointer(remote), bytes);
 }
 
 extern "C" void ge2emu_cluster_store(u32 remote, const void* from, u32 bytes) {
   void* pc = __builtin_return_address(0);
   Region& r = remote_region(remote, bytes, "a store", pc);
-  touch(r, shared_offset(remote), bytes, kWrite, pc);
+  touch_remote(r, remote, bytes, kWrite, pc);
   std::memcpy(shared_pointer(remote), from, bytes);
 }
 

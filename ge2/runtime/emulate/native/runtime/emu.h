@@ -199,6 +199,11 @@ struct MBarrier {
   std::deque<std::shared_ptr<BulkOp>> ops;
 };
 
+struct RemoteAccess {  // a thread's last access to another block's shared memory
+  u32 clock = 0;
+  void* pc = nullptr;
+};
+
 struct Block {
   Dim3 index;
   u32 rank = 0;
@@ -208,6 +213,7 @@ struct Block {
   u32 done = 0;
   bool waited = false;  // a thread has executed griddep_wait: which, and when
   u32 waited_tid = 0, waited_clock = 0;
+  std::map<u32, RemoteAccess> remote;  // by thread of another block
 };
 
 struct Warp {
@@ -334,6 +340,7 @@ void mark(Region& r, u64 off, u64 n, u8 set, u8 clear);
 void issue_load(std::shared_ptr<BulkOp> op, u32 bar, void* pc);
 void issue_store(StoreOp op);
 void exit_async(Thread& t);
+void exit_cluster(const Block& block);  // all threads of the block are done
 // Fails when the thread's own memory at a is a wgmma's accumulator before its wait.
 void check_accumulators(const Thread& t, addr_t a, u64 n, u32 what, void* pc);
 void exit_wgmma(const Thread& t);

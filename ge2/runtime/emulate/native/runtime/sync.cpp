@@ -223,7 +223,7 @@ void on_exit(Thread& t) {
   exit_wgmma(t);
   exit_async(t);
   Block& block = L->blocks[t.cta];
-  ++block.done;
+  if (++block.done == L->threads_per_block) exit_cluster(block);
   Barrier& b = block.barriers[0];
   if (b.arrived && b.expected == L->threads_per_block && !b.waiting.empty() &&
       L->threads[b.waiting.front()].wait.kind == Kind::kSyncthreads) {
