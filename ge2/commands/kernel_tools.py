@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from ..errors import Ge2Error, Invalid
+from ..errors import EnvironmentUnusable, Ge2Error, Invalid
 from .kernel_lookup import (
     arch_option,
     choose_example,
@@ -90,6 +90,8 @@ def _emulate_one(variant: Variant, problem: Problem, arch: str, seed: int, repor
     start = time.perf_counter()
     try:
         found = run_problem(variant, problem, inputs, device=profile_for(arch))
+    except EnvironmentUnusable:
+        raise  # no compiler: said once, the kernel is not at fault
     except Ge2Error as error:
         report.line(f"{bad('FAIL')}  {variant.id}  {describe(problem)}\n{error}")
         return {"variant": variant.id, "problem": describe(problem), "ok": False,

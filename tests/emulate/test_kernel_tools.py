@@ -50,6 +50,15 @@ def test_right_kernels_pass(name: str, capsys: pytest.CaptureFixture[str]) -> No
     assert run(["kernels", "emulate", name]) == 0, capsys.readouterr().out
 
 
+def test_a_missing_compiler_is_said_once(monkeypatch: pytest.MonkeyPatch,
+                                         capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("GE2_CXX", "/no/such/compiler")
+    assert run(["kernels", "emulate", "elementwise_vec"]) == 4
+    out, err = capsys.readouterr()
+    assert "FAIL" not in out
+    assert err.count("GE2_CXX names no program") == 1
+
+
 def test_new_writes_a_test_of_it(folder: Path) -> None:
     run(["kernels", "new", "mine", "--op", "ELEMENTWISE", "--dir", str(folder)])
     compile((folder / "test_mine.py").read_text(), "test_mine.py", "exec")
