@@ -2,9 +2,7 @@
 #pragma once
 
 #include <ge2/gemm/mma_tile.cuh>
-#include <ge2/ptx/cp_async.cuh>
 #include <ge2/ptx/ldmatrix.cuh>
-#include <ge2/ptx/ldst.cuh>
 #include <ge2/types.cuh>
 
 namespace ge2 {
@@ -35,7 +33,7 @@ struct HeadTile {
         unsigned to = tile + at(line, chunk);
 #pragma unroll(VEC == 1 ? 1 : 4)
         for (int j = line; j < LINES; j += DOWN) {
-            copy(to, j < inside ? from : source, j < inside ? left : 0);
+            copy_chunk<VEC, ASYNC>(to, j < inside ? from : source, j < inside ? left : 0);
             from += DOWN * step;
             to += DOWN * PITCH;
         }
@@ -55,25 +53,6 @@ struct HeadTile {
     static void read_transposed(unsigned (&r)[4], unsigned tile, int line, int step, int lane) {
         ptx::ldmatrix_x4_trans(
             r, tile + at(line + lane / 8 % 2 * 8 + lane % 8, step * 2 + lane / 16));
-    }
-
-private:
-    static void copy(unsigned target, const T* source, int inside) {
-        if constexpr (VEC == 1 || !ASYNC) {
-            ptx::store_shared_16(target, VEC == 8 && inside == 8
-                                             ? *reinterpret_cast<const uint4*>(source)
-                                             : gather_chunk(source, 1, inside));
-        } else if constexpr (VEC == 8) {
-            ptx::cp_async_16(target, source, 2 * inside);
-        } else {
-#pragma unroll
-            for (int e = 0; e < 8; e += VEC) {
-                const int rest = inside - e < 0 ? 0 : inside - e > VEC ? VEC : inside - e;
-                const T* piece = rest > 0 ? source + e : source;
-                if constexpr (VEC == 4) ptx::cp_async_8(target + 2 * e, piece, 2 * rest);
-                if constexpr (VEC == 2) ptx::cp_async_4(target + 2 * e, piece, 2 * rest);
-            }
-        }
     }
 };
 

@@ -22,6 +22,27 @@ inline uint4 gather_chunk(const T* source, long long stride, int inside) {
     return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
+// Starts to copy eight neighbours, 16 bytes, to shared memory; those from inside on become zero. VEC
+// elements can be copied at once: 8, 4, 2, or 1 = through registers, as all are that are not ASYNC.
+template <int VEC, bool ASYNC, typename T>
+inline void copy_chunk(unsigned target, const T* source, int inside) {
+    if constexpr (VEC == 1 || !ASYNC) {
+        ptx::store_shared_16(target, VEC == 8 && inside == 8
+                                         ? *reinterpret_cast<const uint4*>(source)
+                                         : gather_chunk(source, 1, inside));
+    } else if constexpr (VEC == 8) {
+        ptx::cp_async_16(target, source, 2 * inside);
+    } else {
+#pragma unroll
+        for (int e = 0; e < 8; e += VEC) {
+            const int rest = inside - e < 0 ? 0 : inside - e > VEC ? VEC : inside - e;
+            const T* piece = rest > 0 ? source + e : source;
+            if constexpr (VEC == 4) ptx::cp_async_8(target + 2 * e, piece, 2 * rest);
+            if constexpr (VEC == 2) ptx::cp_async_4(target + 2 * e, piece, 2 * rest);
+        }
+    }
+}
+
 // A tile of EXTENT rows (of A or B; indexed i) by BK of k. Memory order is kept: lines of k for a
 // K-major operand, of i otherwise. The 16-byte chunks of a line change places by the line's number,
 // so that the eight lines that one ldmatrix reads lie in different banks.
@@ -83,20 +104,8 @@ private:
     static void copy(unsigned target, const T* source, long long stride, int inside) {
         if constexpr (VEC == 1) {
             ptx::store_shared_16(target, gather_chunk(source, stride, inside));
-        } else if constexpr (!ASYNC) {
-            ptx::store_shared_16(target, VEC == 8 && inside == 8
-                                             ? *reinterpret_cast<const uint4*>(source)
-                                             : gather_chunk(source, 1, inside));
-        } else if constexpr (VEC == 8) {
-            ptx::cp_async_16(target, source, 2 * inside);
         } else {
-#pragma unroll
-            for (int e = 0; e < 8; e += VEC) {
-                const int rest = inside - e < 0 ? 0 : inside - e > VEC ? VEC : inside - e;
-                const T* piece = rest > 0 ? source + e : source;
-                if constexpr (VEC == 4) ptx::cp_async_8(target + 2 * e, piece, 2 * rest);
-                if constexpr (VEC == 2) ptx::cp_async_4(target + 2 * e, piece, 2 * rest);
-            }
+            copy_chunk<VEC, ASYNC>(target, source, inside);
         }
     }
 };
