@@ -347,6 +347,9 @@ def row_cases(ops: Mapping[str, Any]) -> Iterator[Case]:
     rows += at_least(60, {"n": (9000, 33_333, 70_000), "rows": (1, 2, 3, 5), "op": tuple(ops),
                           "dtype": FLOATS, "out": ("same",), "extra": ("per_column",),
                           "x": ("dense", "unaligned", "transposed", "pitched")})
+    # Only the largest cluster of blocks holds this.
+    rows += [{"n": 140_000, "rows": 1, "op": next(iter(ops)), "dtype": "f32", "out": "same",
+              "x": "dense", "extra": "per_column"}]
     for row in rows:
         op = ops[row["op"]]
         shape, dtype = (row["rows"], row["n"]), row["dtype"]
