@@ -20,8 +20,6 @@ from .device import DeviceProfile
 LAUNCH_US = 2.0
 PROLOGUE_US = 0.8  # filling a block's pipeline: about two trips to memory
 L2_OVER_MEMORY = 2.5  # L2 bandwidth as a multiple of the copy rate
-MAX_THREADS_PER_SM = 2048
-MAX_BLOCKS_PER_SM = 32
 UNKNOWN = 0.5  # relative uncertainty of a kernel without evidence
 SMALLEST = 0.03
 

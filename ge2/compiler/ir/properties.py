@@ -54,11 +54,6 @@ def licensed(op: str, name: str) -> bool:
     return name in _table.get(op, frozenset())
 
 
-def properties_of(op: str) -> frozenset[str]:
-    """Return every property of an operator."""
-    return _table.get(op, frozenset())
-
-
 @contextmanager
 def without(op: str, name: str) -> Iterator[None]:
     """Take a property away for a while, to see that rewrites depend on it."""
