@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -85,6 +85,12 @@ class Problem:
     inputs: tuple[TensorSpec | None, ...]
     outputs: tuple[TensorSpec, ...]
     attrs: tuple[tuple[str, Hashable], ...] = field(default=())
+
+    @classmethod
+    def of(cls, op_type: str, inputs: Iterable[TensorSpec | None], outputs: Iterable[TensorSpec],
+           attrs: Mapping[str, Hashable]) -> Problem:
+        """Return the problem with its attributes in order."""
+        return cls(op_type, tuple(inputs), tuple(outputs), tuple(sorted(attrs.items())))
 
     @cached_property
     def _hash(self) -> int:

@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from ... import config
 from ...contract import DTYPES
 from ...errors import StrideMismatch, Unsupported
 from ...problem import Problem, TensorSpec
 from .. import opdefs
-from ..ir.expr import Expr, ExprBundle, cast, input, substitute
+from ..ir.expr import Expr, ExprBundle, cast, input
 from ..ir.nodes import Node, TensorType
 from ..opdefs.elementwise import formulas
-from ..opdefs.gemm_epilogue import epilogue_of
 from ..opdefs.layout import axis_pads
-from ..opdefs.scaled_matmul import scaled_epilogue
 from ..opdefs.shapes import spatial, window_pads
 from .lower_attention import (
     lower_attention,
     lower_attention_grad,
     lower_paged_attention,
 )
+from .lower_product import (
+    lower_gemm,
+    lower_matmul,
+    lower_nbits,
+    lower_norm_gemm,
+    lower_scaled_matmul,
+)
 from .lower_row import lower_row
 from .lower_scan import lower_scan
-from .strides import collapse, expand
+from .strides import expand
 
 Specs = Sequence[TensorSpec | None]
 Ints = tuple[int, ...]
@@ -70,11 +73,6 @@ def _ints(extents: Any) -> Ints:
     return tuple(extents)
 
 
-def _problem(op_type: str, inputs: Specs, outputs: Sequence[TensorSpec],
-             attrs: Mapping[str, Hashable]) -> Problem:
-    return Problem(op_type, tuple(inputs), tuple(outputs), tuple(sorted(attrs.items())))
-
-
 def _present(inputs: Specs) -> list[TensorSpec]:
     return [spec for spec in inputs if spec is not None]
 
@@ -97,7 +95,7 @@ def _elementwise(op: str, attrs: dict[str, Any], inputs: Specs,
     results = formulas(opdefs.get(op), attrs, [s.dtype for s in given])
     bundle = _bundle(tuple(results), tuple(s.dtype for s in outputs))
     shape = outputs[0].shape
-    return _problem("ELEMENTWISE", [expand(s, shape) for s in given], outputs, {"expr": bundle})
+    return Problem.of("ELEMENTWISE", [expand(s, shape) for s in given], outputs, {"expr": bundle})
 
 
 def _copy(op: str, attrs: dict[str, Any], inputs: Specs,
@@ -115,143 +113,19 @@ def _copy(op: str, attrs: dict[str, Any], inputs: Specs,
 
 def _identity(x: TensorSpec, outputs: Sequence[TensorSpec]) -> Problem:
     bundle = ExprBundle((input(0, DTYPES[x.dtype].compute),))
-    return _problem("ELEMENTWISE", [x], outputs, {"expr": bundle})
-
-
-def _matmul(op: str, attrs: dict[str, Any], inputs: Specs,
-            outputs: Sequence[TensorSpec]) -> Problem:
-    full = opdefs.full_attrs("GEMM_BIAS_ACT", {})
-    return _gemm("GEMM_BIAS_ACT", full, [*inputs, None, None], outputs)
-
-
-def _gemm(op: str, attrs: dict[str, Any], inputs: Specs,
-          outputs: Sequence[TensorSpec]) -> Problem:
-    y = outputs[0]
-    a, b = inputs[0], inputs[1]
-    assert a is not None and b is not None
-    if len(a.shape) < 2 or len(b.shape) < 2:
-        raise Unsupported("a vector operand must be reshaped to a matrix", found=(a, b))
-    attrs = dict(attrs)
-    batch = y.shape[:-2]
-    a, attrs["trans_a"] = _operand(expand(a, (*batch, *a.shape[-2:])), attrs["trans_a"])
-    b, attrs["trans_b"] = _operand(expand(b, (*batch, *b.shape[-2:])), attrs["trans_b"])
-    rest = [None if s is None else expand(s, y.shape) for s in inputs[2:]]
-    rest += [None] * (2 - len(rest))
-    dtypes = [None if s is None else s.dtype for s in rest[:2]]
-    attrs["epilogue"] = epilogue_of(y.dtype, dtypes, attrs)
-    if a.dtype != "f32" or y.dtype != "f32":
-        attrs["f32"] = "ieee"
-    elif attrs["f32"] == "default":
-        attrs["f32"] = config.get("GE2_F32")
-    return _problem("GEMM_BIAS_ACT", [a, b, *rest], outputs, attrs)
-
-
-def _scaled_matmul(op: str, attrs: dict[str, Any], inputs: Specs,
-                   outputs: Sequence[TensorSpec]) -> Problem:
-    """A product whose scales are epilogue inputs: those that are there, one after another."""
-    y, a = outputs[0], inputs[0]
-    assert a is not None
-    rest = inputs[2:]
-    epilogue = attrs["epilogue"]
-    if epilogue is None:
-        epilogue = scaled_epilogue(a.dtype, y.dtype, [None if s is None else s.dtype for s in rest])
-    present = [i for i, s in enumerate(rest, start=1) if s is not None]
-    moved = _renumbered(epilogue, (0, *present))
-    full = opdefs.full_attrs("GEMM_BIAS_ACT", {"epilogue": moved})
-    made = _gemm("GEMM_BIAS_ACT", full, [*inputs[:2], *_present(rest)], outputs)
-    return replace(made, inputs=made.inputs[:2 + len(present)])
-
-
-@lru_cache(maxsize=1024)
-def _renumbered(bundle: ExprBundle, kept: Ints) -> ExprBundle:
-    """Return the bundle with only the inputs that are kept."""
-    dtypes = dict(enumerate(bundle.input_dtypes))
-    table = {old: input(new, dtype) for new, old in enumerate(kept)
-             if (dtype := dtypes.get(old)) is not None}
-    return ExprBundle(tuple(substitute(bundle.outputs, table)))
-
-
-def _norm_gemm(op: str, attrs: dict[str, Any], inputs: Specs,
-               outputs: Sequence[TensorSpec]) -> Problem:
-    """Leading axes become one: a block holds whole rows, whichever they are."""
-    x, scale, b, shift = (*inputs, None)[:4]
-    rest = [*inputs[4:], *[None] * (6 - max(len(inputs), 4))]
-    assert x is not None and scale is not None and b is not None
-    y = outputs[0]
-    b, trans_b = _operand(b, attrs["trans_b"])
-    parameters = [None if s is None else _vector(s, x.shape[-1]) for s in (scale, shift)]
-    extras = [None if s is None else _matrix_rows(expand(s, y.shape)) for s in rest]
-    dtypes = [None if s is None else s.dtype for s in rest[:2]]
-    kept = {name: attrs[name] for name in ("norm", "epsilon", "alpha", "beta", "act",
-                                           "leaky_slope")}
-    return _problem("NORM_GEMM", [_matrix_rows(x), parameters[0], b, parameters[1], *extras],
-                    [_matrix_rows(s) for s in outputs],
-                    {**kept, "trans_b": trans_b, "epilogue": epilogue_of(y.dtype, dtypes, attrs)})
-
-
-def _vector(spec: TensorSpec, extent: int) -> TensorSpec:
-    """Return what is one value per column, whatever axes of 1 stand before, as a vector."""
-    last = replace(spec, shape=spec.shape[-1:], strides=spec.strides[-1:])
-    return expand(last, (extent,))
-
-
-def _matrix_rows(spec: TensorSpec) -> TensorSpec:
-    """Return a tensor with its leading axes as one.
-
-    Raises:
-        StrideMismatch: they do not count through memory evenly.
-    """
-    if len(spec.shape) < 3:
-        return spec
-    rows, (steps,) = collapse(spec.shape[:-1], [spec.strides[:-1]])
-    if len(rows) > 1:
-        raise StrideMismatch("rows do not count through memory evenly", found=spec.strides)
-    return replace(spec, shape=(*rows, spec.shape[-1]), strides=(*steps, spec.strides[-1]))
-
-
-def _nbits(op: str, attrs: dict[str, Any], inputs: Specs,
-           outputs: Sequence[TensorSpec]) -> Problem:
-    """Scales and zero points as matrices, the bias as wide as the output."""
-    a, b, scales, zeros, bias = (*inputs, None, None)[:5]
-    y = outputs[0]
-    assert b is not None and scales is not None
-    n, blocks = b.shape[:2]
-    kept = {name: attrs[name] for name in ("block_size", "act", "leaky_slope")}
-    return _problem("MATMUL_NBITS", [
-        a, b, _rows(scales, (n, blocks)), zeros and _rows(zeros, (n, (blocks + 1) // 2)),
-        bias and expand(bias, y.shape)], outputs, kept)
-
-
-def _rows(spec: TensorSpec, shape: Ints) -> TensorSpec:
-    """Return a tensor, flat or not, as a matrix."""
-    if len(spec.shape) == 2:
-        return spec
-    if not spec.is_dense:
-        raise StrideMismatch("a flat matrix with gaps needs a dense copy first",
-                             found=spec.strides)
-    return TensorSpec.dense(spec.dtype, shape, spec.align)
-
-
-def _operand(spec: TensorSpec, transposed: bool) -> tuple[TensorSpec, bool]:
-    """Return a matrix with stride 1 along its last axis where a swap of axes gives that."""
-    rows, columns = spec.strides[-2:]
-    if columns != 1 and spec.shape[-1] != 1 and (rows == 1 or spec.shape[-2] == 1):
-        swapped = replace(spec, shape=(*spec.shape[:-2], spec.shape[-1], spec.shape[-2]),
-                          strides=(*spec.strides[:-2], columns, rows))
-        return swapped, not transposed
-    return spec, transposed
+    return Problem.of("ELEMENTWISE", [x], outputs, {"expr": bundle})
 
 
 def _concat(op: str, attrs: dict[str, Any], inputs: Specs,
             outputs: Sequence[TensorSpec]) -> Problem:
-    return _problem("CONCAT", inputs, outputs, {"axis": attrs["axis"] % len(outputs[0].shape)})
+    return Problem.of("CONCAT", inputs, outputs, {"axis": attrs["axis"] % len(outputs[0].shape)})
 
 
 def _gather(op: str, attrs: dict[str, Any], inputs: Specs,
             outputs: Sequence[TensorSpec]) -> Problem:
     x = inputs[0]
     assert x is not None
-    return _problem("GATHER", inputs, outputs, {"axis": attrs["axis"] % len(x.shape)})
+    return Problem.of("GATHER", inputs, outputs, {"axis": attrs["axis"] % len(x.shape)})
 
 
 def _pad(op: str, attrs: dict[str, Any], inputs: Specs,
@@ -260,7 +134,7 @@ def _pad(op: str, attrs: dict[str, Any], inputs: Specs,
     assert x is not None
     pairs = axis_pads(len(x.shape), attrs)
     pads = (*(low for low, _ in pairs), *(high for _, high in pairs))
-    return _problem("PAD", [x], outputs, {
+    return Problem.of("PAD", [x], outputs, {
         "pads": pads, "mode": attrs["mode"], "value": attrs["value"]})
 
 
@@ -269,7 +143,7 @@ def _resample(op: str, attrs: dict[str, Any], inputs: Specs,
     x = inputs[0]
     assert x is not None
     axes = tuple(axis % len(x.shape) for axis in attrs["axes"])
-    return _problem("RESAMPLE", inputs, outputs, {"axes": axes})
+    return Problem.of("RESAMPLE", inputs, outputs, {"axes": axes})
 
 
 def _window(op: str, attrs: dict[str, Any], sizes: Ints, kernel: Ints) -> dict[str, Hashable]:
@@ -289,7 +163,7 @@ def _conv(op: str, attrs: dict[str, Any], inputs: Specs,
     window = _window(op, attrs, x.shape[2:], w.shape[2:])
     kept = {key: value for key, value in attrs.items() if key != "auto_pad"}
     padded = [*inputs, *[None] * (3 - len(inputs))]
-    return _problem(op, padded, outputs, {**kept, **window})
+    return Problem.of(op, padded, outputs, {**kept, **window})
 
 
 def _pool(op: str, attrs: dict[str, Any], inputs: Specs,
@@ -298,7 +172,7 @@ def _pool(op: str, attrs: dict[str, Any], inputs: Specs,
     assert x is not None
     kernel = attrs["kernel_shape"]
     n = len(kernel)
-    return _problem(f"POOL{n}D", inputs, outputs, {
+    return Problem.of(f"POOL{n}D", inputs, outputs, {
         "kind": "max" if op == "MAX_POOL" else "avg", "kernel_shape": kernel,
         "count_include_pad": attrs.get("count_include_pad", False),
         **_window(op, attrs, x.shape[2:], kernel)})
@@ -307,11 +181,11 @@ def _pool(op: str, attrs: dict[str, Any], inputs: Specs,
 Rule = Callable[[str, dict[str, Any], Specs, Sequence[TensorSpec]], Problem]
 
 _RULES: dict[str, Rule] = {
-    "MATMUL": _matmul,
-    "GEMM_BIAS_ACT": _gemm,
-    "SCALED_MATMUL": _scaled_matmul,
-    "NORM_GEMM": _norm_gemm,
-    "MATMUL_NBITS": _nbits,
+    "MATMUL": lower_matmul,
+    "GEMM_BIAS_ACT": lower_gemm,
+    "SCALED_MATMUL": lower_scaled_matmul,
+    "NORM_GEMM": lower_norm_gemm,
+    "MATMUL_NBITS": lower_nbits,
     "CONCAT": _concat,
     "GATHER": _gather,
     "PAD": _pad,

@@ -63,7 +63,7 @@ def lower_attention_grad(op: str, attrs: dict[str, Any], inputs: Sequence[Tensor
         "scale": float(size or 1) ** -0.5 if attrs["scale"] is None else attrs["scale"],
         "query_offset": attrs["query_offset"], "left_window_size": attrs["left_window_size"],
         "right_window_size": _right(attrs)}
-    return Problem(op, tuple(given), tuple(outputs), tuple(sorted(found.items())))
+    return Problem.of(op, given, outputs, found)
 
 
 def lower_paged_attention(op: str, attrs: dict[str, Any], inputs: Sequence[TensorSpec | None],
@@ -79,7 +79,7 @@ def lower_paged_attention(op: str, attrs: dict[str, Any], inputs: Sequence[Tenso
         "scale": float(q.shape[3] or 1) ** -0.5 if attrs["scale"] is None else attrs["scale"],
         "left_window_size": attrs["left_window_size"], "right_window_size": _right(attrs),
         "score": _score(attrs["softcap"], attrs["score"], q.dtype, ())}
-    return Problem(op, tuple(given), tuple(outputs), tuple(sorted(found.items())))
+    return Problem.of(op, given, outputs, found)
 
 
 def _right(attrs: dict[str, Any]) -> Any:
