@@ -50,6 +50,16 @@ def test_right_kernels_pass(name: str, capsys: pytest.CaptureFixture[str]) -> No
     assert run(["kernels", "emulate", name]) == 0, capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("name", "shape"), [
+    ("gemm_bias_act_wgmma_8bit", "64,72,128"), ("gemm_bias_act_skinny", "3,40,64")])
+def test_products_take_a_shape(name: str, shape: str,
+                               capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where an example's extents are equal, or 1."""
+    assert run(["kernels", "emulate", name, "--shape", shape]) == 0, capsys.readouterr()
+    m, n, _ = shape.split(",")
+    assert f"[{m}, {n}]" in capsys.readouterr().out
+
+
 def test_a_missing_compiler_is_said_once(monkeypatch: pytest.MonkeyPatch,
                                          capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("GE2_CXX", "/no/such/compiler")
