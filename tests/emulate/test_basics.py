@@ -112,6 +112,13 @@ def test_an_instruction_without_a_twin_is_named(
     assert not list(tmp_path.glob("tmp-*"))
 
 
+def test_a_slip_is_not_taken_for_a_missing_twin() -> None:
+    """A missing semicolon also leaves names undeclared; the first error is told, with its line."""
+    text = SHIFT.text.replace("__syncthreads();", "const int a = 1\n const int b = a; y[b] = b;")
+    with pytest.raises(CompileFailed, match=r":\d+:\d+: error: expected"):
+        SHIFT.run(text)
+
+
 def test_no_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a missing compiler nor a bad GE2_CXX gives a traceback from subprocess."""
     monkeypatch.setenv("GE2_CXX", "/no/such/compiler")

@@ -321,13 +321,14 @@ def _compile_error(log: str, text: str, options: CompileOptions) -> CompileFaile
     saved.parent.mkdir(parents=True, exist_ok=True)
     saved.write_text(text, "utf-8")
     clean = log.replace("‘", "'").replace("’", "'")
+    # Only the first error: an unknown name behind another mistake may be that one's consequence.
+    first = next((line for line in clean.splitlines() if "error" in line), clean[:300])
     for pattern in _UNKNOWN:
-        match = pattern.search(clean)
+        match = pattern.search(first)
         if match:
             return CompileFailed(
                 f"{options.entry}: the emulate backend has no host twin of {match[1]}",
                 log=clean, source_path=str(saved),
                 hint="add it to ge2/runtime/emulate/native")
-    first = next((line for line in clean.splitlines() if "error" in line), clean[:300])
     return CompileFailed(f"{options.entry} does not compile for the host: {first}", log=clean,
                          source_path=str(saved))
