@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from ... import config
 from ...errors import StrideMismatch, Unsupported
 from ...problem import Problem, TensorSpec
 from .. import opdefs
 from ..ir.expr import ExprBundle, input, substitute
+from ..opdefs.gemm import f32_mode
 from ..opdefs.gemm_epilogue import epilogue_of
 from ..opdefs.scaled_matmul import scaled_epilogue
 from .strides import collapse, expand
@@ -49,8 +49,8 @@ def lower_gemm(op: str, attrs: dict[str, Any], inputs: Specs,
     attrs["epilogue"] = epilogue_of(y.dtype, dtypes, attrs)
     if a.dtype != "f32" or y.dtype != "f32":
         attrs["f32"] = "ieee"
-    elif attrs["f32"] == "default":
-        attrs["f32"] = config.get("GE2_F32")
+    else:
+        attrs["f32"] = f32_mode(attrs)
     return Problem.of("GEMM_BIAS_ACT", [a, b, *rest], outputs, attrs)
 
 

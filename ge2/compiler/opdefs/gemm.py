@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ... import config
 from ...contract import F32_MODES, ROW_VALUES, ActKind, AttrSpec
 from ...errors import GraphError, ShapeMismatch
 from ..ir.dim import Extent
@@ -17,6 +18,12 @@ from .opdef import FLOATS, Array, Arrays, Builder, OpDef, Types
 from .shapes import Shape, broadcast, broadcasts_to, optional, tensor
 
 ACT_NAMES = tuple(kind.name.lower() for kind in ActKind)
+
+
+def f32_mode(attrs: Mapping[str, Any]) -> str:
+    """Return how a product of f32 is computed: "ieee", "tf32" or "x3"."""
+    mode: str = attrs["f32"]
+    return config.get("GE2_F32") if mode == "default" else mode
 
 
 def product_shape(op: str, a: Shape, b: Shape) -> Shape:

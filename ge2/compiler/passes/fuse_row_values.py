@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..ir.nodes import Graph, Node
 from ..opdefs import full_attrs
+from ..opdefs.gemm import f32_mode
 from .editor import Editor, has_any
 from .fuse_gemm import GEMM_OPS
 from .pass_manager import PassResult
@@ -43,7 +44,8 @@ def _accepts(editor: Editor, product: Node, node: Node) -> bool:
             and matrices and axes is not None and tuple(a % kind.rank for a in axes) == (
                 kind.rank - 1,)
             and isinstance(columns, int) and columns > 0 and len(product.outputs) == 1
-            and attrs["rows"] == "none" and attrs["f32"] in ("default", "ieee"))
+            and attrs["rows"] == "none"
+            and (kind.dtype != "f32" or f32_mode(attrs) == "ieee"))
 
 
 def _fuse(editor: Editor, product: Node, node: Node) -> None:

@@ -9,6 +9,7 @@ from ge2.compiler import opdefs
 from ge2.compiler.ir import properties
 from ge2.compiler.passes.decompose import DecomposePass
 from ge2.compiler.passes.fuse_norm_gemm import FuseNormGemmPass
+from ge2.contract import numpy_dtype
 from ge2.runtime.cpu import run_graph
 
 from .graphs import apply, ops, parse
@@ -57,6 +58,7 @@ LEAVES = {
     "a residual of the norm itself": "n = LAYER_NORM(x, g)\nr = NEG(n)\n"
                                      's = SLICE(r, starts=[0], ends=[6], axes=[2])\n'
                                      'y = GEMM_BIAS_ACT(n, w, "", s)\noutput y',
+    "f32 on tensor cores": 'n = LAYER_NORM(x, g)\ny = GEMM_BIAS_ACT(n, w, f32="x3")\noutput y',
 }
 
 
@@ -68,6 +70,17 @@ def test_leaves_alone(text):
                   **{**VALUES, "g": np.ones((5, 8), "f4")}) if "axis=1" in text else parse(
                       HEAD + text, **VALUES)
     assert "NORM_GEMM" not in ops(apply([FuseNormGemmPass()], graph))
+
+
+@pytest.mark.parametrize(("mode", "fuses"), [("ieee", True), ("tf32", False), ("x3", False)])
+def test_how_f32_is_multiplied_may_come_from_the_environment(monkeypatch, mode, fuses):
+    monkeypatch.setenv("GE2_F32", mode)
+    for dtype, expected in (("f32", fuses), ("f16", True)):
+        text = (HEAD + CASES["layer norm"]).replace("f32", dtype)
+        values = {name: array.astype(numpy_dtype(dtype))
+                  for name, array in VALUES.items()}
+        graph = apply([FuseNormGemmPass()], parse(text, **values))
+        assert ("NORM_GEMM" in ops(graph)) == expected
 
 
 @pytest.mark.parametrize("text", CASES.values(), ids=CASES)

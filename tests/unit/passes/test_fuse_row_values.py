@@ -58,6 +58,12 @@ def test_leaves_alone(text):
     assert any("REDUCE" in op for op in ops(graph))
 
 
+def test_leaves_products_that_the_environment_has_rounded(monkeypatch):
+    monkeypatch.setenv("GE2_F32", "x3")
+    graph = apply([FuseRowValuesPass()], parse(HEAD + CASES["a sum"], **VALUES))
+    assert "REDUCE_SUM" in ops(graph)
+
+
 def test_one_of_two_reductions():
     """A product says one thing of its rows."""
     text = ("y = MATMUL(x, w)\nr = REDUCE_SUM(y, axes=[-1])\ns = REDUCE_MAX(y, axes=[-1])\n"
