@@ -15,8 +15,8 @@ _STORE = "            ge2::from_compute<{{ out_types[loop.index0] }}>({{ result 
 FAULTS: dict[str, tuple[str, str]] = {
     "faulty_half": (_SKIP, ">= size / 2) continue;"),
     "faulty_value": (_STORE, _STORE.replace("{{ result }}", "({{ result }}) + (at[u][0] == 5)")),
-    # A volatile local would not do: NVRTC keeps it in a register and drops the loop.
-    "faulty_loop": (_START, "    while (*const_cast<const volatile long long*>(&args.size)) {}\n"
+    # The compiler must not know that the loop never ends, or it drops it.
+    "faulty_loop": (_START, "    for (int on = 1; on != 0;) asm volatile(\"\" : \"+r\"(on));\n"
                     + _START),
     "faulty_trap": (_START, "#ifdef __CUDACC_RTC__\n    __trap();\n#else\n"
                     "    __builtin_trap();\n#endif\n" + _START),

@@ -154,19 +154,14 @@ struct WgmmaAttention {
         put_back_tickets(args);
     }
 
-    // Another thread, so that values that wait for their place hold no keys up.
+    // Another thread, so that values that wait for their place hold no keys up. Those of the first tile
+    // do not wait for its queries either. But the thread then sees them arrive: a wait for the phase
+    // behind one that is still open returns at once.
     static void produce_values(const Args& args, const Shared& shared, const Tiles& tiles) {
         RingQ q;
         RingKV v;
-        for (bool first = true;; first = false) {
-            unsigned item = blockIdx.x;  // of the first tile, without a wait for its queries
-            if (!first) {
-                ptx::mbarrier_wait(shared.q_full + q.stage * 8, q.parity);
-                item = shared.items[q.stage];
-            }
-            if (item >= tiles.count) break;
-            ptx::mbarrier_arrive(shared.q_empty + q.stage * 8);
-            q.next();
+        unsigned item = blockIdx.x;
+        while (item < tiles.count) {
             const AttentionTile tile = tiles[item];
             const KeyBlocks blocks = blocks_of(args, place_of(args, tile));
 #pragma unroll 1
@@ -174,6 +169,11 @@ struct WgmmaAttention {
                 load(args, &args.map_v, v, shared.v, shared.v_full, shared.v_empty, tile,
                      blocks.last - i);
             }
+            ptx::mbarrier_wait(shared.q_full + q.stage * 8, q.parity);
+            ptx::mbarrier_arrive(shared.q_empty + q.stage * 8);
+            q.next();
+            ptx::mbarrier_wait(shared.q_full + q.stage * 8, q.parity);
+            item = shared.items[q.stage];
         }
     }
 
