@@ -1,14 +1,16 @@
 """Data movement, windows and convolutions as users run them, beside torch and a plain copy.
 
-    python -m bench.operators --out bench/results/h200 [--only movement,windows,conv]
+    python -m bench.operators --out bench/results/h200 [--only movement,windows,conv] [--variants]
 
 Each operator is a graph of its own that goes through all passes; its launches and torch's are
-captured into CUDA graphs and timed interleaved on buffers that exceed the L2 cache.
+captured into CUDA graphs and timed interleaved on buffers that exceed the L2 cache. With --variants
+so are the other variants whose scores come near, for operators that are one kernel-level operator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,14 @@ import numpy as np
 
 from ge2.compiler import opdefs
 from ge2.compiler.ir.text import parse_graph
+from ge2.compiler.kernels import registry, selector
+from ge2.compiler.kernels.metadata import Variant
 from ge2.compiler.passes.pipeline import optimize
 from ge2.contract import DTYPES, numpy_dtype
 from ge2.errors import Ge2Error
+from ge2.evidence.device import DeviceProfile
 from ge2.evidence.measure import Candidate, measure, rotations
+from ge2.problem import Problem
 from ge2.runtime.device import CudaDevice, cuda_device, default_index
 from ge2.runtime.executor import Executable
 
@@ -29,6 +35,7 @@ from .results import write_results
 
 Enqueue = Callable[[int], object]
 ROUNDS = 10
+NEAR = 15.0  # points of score below the best
 
 
 def random_array(dtype: str, shape: tuple[int, ...], span: int, seed: int) -> Any:
@@ -72,24 +79,25 @@ class Bench:
             return 2 * sizes[-1]
         return sum(sizes)
 
-    def check(self) -> float:
+    def check(self, executable: Executable) -> float:
         """Return the largest difference from the first peer, relative to the largest value."""
         import cupy
         import torch
 
         feeds = dict(zip(self.graph.inputs, self.sets[0], strict=True))
-        found = self.executable.run(feeds, outputs={"y": self.outputs[0]})["y"].astype("f4")
+        found = executable.run(feeds, outputs={"y": self.outputs[0]})["y"].astype("f4")
         peer = next(iter(self.case.peers.values()))
         wanted = peer(*(torch.as_tensor(array, device="cuda") for array in self.sets[0]))
         expected = cupy.asarray(wanted.float().contiguous())
         scale = float(cupy.abs(expected).max())
         return float(cupy.abs(found - expected.reshape(found.shape)).max()) / max(scale, 1e-30)
 
-    def candidates(self) -> dict[str, Candidate]:
-        """Return ge2, the peers and a copy of as many bytes."""
+    def candidates(self, executables: Mapping[str, Executable]) -> dict[str, Candidate]:
+        """Return executables of the graph, the peers and a copy of as many bytes."""
         import torch
 
-        found = {"ge2": Candidate(self._ours(), self.moved)}
+        found = {name: Candidate(self._launches(executable.run), self.moved)
+                 for name, executable in executables.items()}
         for name, call in self.case.peers.items():
             launches = [self._peer(call, arrays) for arrays in self.sets]
             # cuDNN tries its algorithms in the first call and then gives cached memory back, which
@@ -100,9 +108,26 @@ class Bench:
         found["copy"] = Candidate(self._copies(), self.moved)
         return found
 
-    def _ours(self) -> list[Enqueue]:
-        run = self.executable.run
+    def variants(self) -> dict[str, Executable]:
+        """Return the other variants that may well be as fast; none for several operators."""
+        steps = self.executable.plan().steps
+        if len(steps) != 1 or steps[0].choice is None:
+            return {}
+        profile, chosen = self.device.profile, steps[0].choice.variant.id
+        scores = {report.variant_id: report.score
+                  for report in selector.rank(steps[0].problem, profile)
+                  if report.score is not None}
+        near = [name for name, score in scores.items()
+                if score > max(scores.values()) - NEAR and name != chosen]
+        return {name: self._pinned(registry.variant(name)) for name in near}
 
+    def _pinned(self, variant: Variant) -> Executable:
+        def choose(problem: Problem, profile: DeviceProfile) -> selector.Choice:
+            return replace(selector.select(problem, profile), variant=variant)
+
+        return Executable(self.executable.graph, backend="cuda", device=self.device, choose=choose)
+
+    def _launches(self, run: Callable[..., Any]) -> list[Enqueue]:
         def launch(feeds: dict[str, Any], y: Any) -> Enqueue:
             return lambda stream: run(feeds, stream=stream, outputs={"y": y})
 
@@ -133,11 +158,12 @@ class Bench:
         return [copy(*pair) for pair in pairs]
 
 
-def run_case(case: Case, device: CudaDevice) -> dict[str, Any]:
+def run_case(case: Case, device: CudaDevice, variants: bool) -> dict[str, Any]:
     """Return microseconds per candidate, the share reached and what was launched."""
     bench = Bench(case, device)
-    error = bench.check()
-    times = measure(bench.candidates(), cold=True, l2_bytes=device.profile.l2_bytes,
+    executables = {"ge2": bench.executable, **(bench.variants() if variants else {})}
+    error = max(bench.check(executable) for executable in executables.values())
+    times = measure(bench.candidates(executables), cold=True, l2_bytes=device.profile.l2_bytes,
                     rounds=ROUNDS)
     median = {name: timing.median for name, timing in times.items()}
     rivals = ([median["copy"]] if case.target == "copy"
@@ -166,7 +192,8 @@ def show(name: str, row: dict[str, Any]) -> None:
 @click.command(help=__doc__)
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="folder of results")
 @click.option("--only", default="", help="comma list of groups")
-def main(out: Path, only: str) -> None:
+@click.option("--variants", is_flag=True, help="also time variants that were not chosen")
+def main(out: Path, only: str, variants: bool) -> None:
     """See the module."""
     import cupy
 
@@ -176,7 +203,7 @@ def main(out: Path, only: str) -> None:
         figures: dict[str, Any] = {}
         for case in groups[group]:
             try:
-                figures[case.name] = run_case(case, device)
+                figures[case.name] = run_case(case, device, variants)
                 show(case.name, figures[case.name])
             except Ge2Error as error:
                 click.echo(f"FAIL {case.name}: {error}")

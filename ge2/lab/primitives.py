@@ -76,7 +76,7 @@ FAMILIES: dict[str, Family] = {f.name: f for f in (
            "read(r, i) = source.at(t, r)[i] for i < source.length(t), as often as one likes",
            "a sliding weighted sum in float64",
            ("gemm_bias_act_f32_tiled", "gemm_bias_act_tc_f16", "gemm_bias_act_wgmma", "row_pipe",
-            "row_ring", "conv2d_lines")),
+            "row_ring", "conv2d_lines", "conv2d_wgmma")),
     Family("rematerialization", ("lab_remat",),
            "forward(x) -> y, kept; backward(x, dy, kept) -> dx",
            "kept: normalised rows, or mean and deviation of each row, or nothing",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ..compiler.kernels.conv_plans import LinesPlan, conv_sizes, lines_plan
+from ..compiler.kernels.conv_plans import conv_sizes, lines_plan
 from ..problem import Problem
 from .conv import addend_slots, conv_problem, dense_operands, epilogue_context
 from .elementwise import axes_fields, axes_value
@@ -28,37 +28,50 @@ if TYPE_CHECKING:
     from ..evidence.device import DeviceProfile
 
 _ARRANGE_THREADS = 256
-_ALIGN_SLACK = 1024  # shared_memory() rounds its base up
-_CHUNK = 16  # bytes
+ALIGN_SLACK = 1024  # shared_memory() rounds its base up
+CHUNK = 16  # bytes
 
 
 @lru_cache(maxsize=1)
-def _layouts() -> tuple[np.dtype[Any], np.dtype[Any], str]:
-    """Return the layouts of ArrangeArgs and Args, and the checks of them and of ConvLines."""
-    pairs = [(name, "i4", (2,)) for name in ("extent", "step", "pad", "dilation")]
+def _lines_dtype() -> np.dtype[Any]:
+    pairs = [(name, "i4", (2,)) for name in ("extent", "pitch", "step", "pad", "dilation")]
     counts = [(name, "i4") for name in ("pixels", "chunks", "groups", "group_in", "group_out")]
-    shape = args_dtype(("pixel", axes_fields(3)), ("chunk", axes_fields(3)),
-                       ("plane", axes_fields(2)), ("x_plane", axes_fields(2)), *counts, *pairs)
-    arrange = args_dtype(("x", "u8"), ("w", "u8"), ("x_lines", "u8"), ("w_lines", "u8"),
-                         ("shape", shape))
-    product = args_dtype(("x", "u8"), ("w", "u8"), ("bias", "u8"), ("residual", "u8"),
-                         ("y", "u8"), ("shape", shape))
-    checks = (args_checks(arrange, "ArrangeArgs"), args_checks(product),
-              args_checks(shape, "ge2::ConvLines"))
-    return arrange, product, "\n".join(checks)
+    return args_dtype(("pixel", axes_fields(3)), ("chunk", axes_fields(3)),
+                      ("plane", axes_fields(2)), ("x_plane", axes_fields(2)),
+                      ("x_pixel", axes_fields(3)), *counts, *pairs)
 
 
-def _shape_value(problem: Problem, plan: LinesPlan) -> Any:
+@lru_cache(maxsize=1)
+def _arrange_dtype() -> np.dtype[Any]:
+    return args_dtype(("x", "u8"), ("w", "u8"), ("x_lines", "u8"), ("w_lines", "u8"),
+                      ("shape", _lines_dtype()))
+
+
+@lru_cache(maxsize=1)
+def _product_dtype() -> np.dtype[Any]:
+    return args_dtype(("x", "u8"), ("w", "u8"), ("bias", "u8"), ("residual", "u8"), ("y", "u8"),
+                      ("shape", _lines_dtype()))
+
+
+@lru_cache(maxsize=1)
+def arrange_checks() -> str:
+    """Return the checks of ArrangeArgs and of ConvLines."""
+    return "\n".join((args_checks(_arrange_dtype(), "ArrangeArgs"),
+                      args_checks(_lines_dtype(), "ge2::ConvLines")))
+
+
+def _shape_value(problem: Problem, pitch: tuple[int, int]) -> Any:
     x, w, y = dense_operands(problem)
-    sizes = conv_sizes(problem)
+    sizes, chunks = conv_sizes(problem), lines_plan(problem).chunks
     return {
         "pixel": axes_value((y.shape[0], *y.shape[2:])),
-        "chunk": axes_value((*w.shape[2:], plan.chunks)),
+        "chunk": axes_value((*w.shape[2:], chunks)),
         "plane": axes_value((y.shape[0], prod(y.shape[2:]))),
         "x_plane": axes_value((x.shape[0], prod(x.shape[2:]))),
-        "pixels": sizes.pixels, "chunks": prod(w.shape[2:]) * plan.chunks,
+        "x_pixel": axes_value((x.shape[0], *x.shape[2:])),
+        "pixels": sizes.pixels, "chunks": prod(w.shape[2:]) * chunks,
         "groups": sizes.groups, "group_in": w.shape[1], "group_out": sizes.group_out,
-        "extent": x.shape[2:], "step": problem.attr_map["strides"],
+        "extent": x.shape[2:], "pitch": pitch, "step": problem.attr_map["strides"],
         "pad": cast("tuple[int, ...]", problem.attr_map["pads"])[:2],
         "dilation": problem.attr_map["dilations"],
     }
@@ -73,27 +86,31 @@ class LinesRule:
         if problem.outputs[0].size == 0:
             return []
         plan = lines_plan(problem)
-        workspace = 0 if plan.planar else (plan.x_chunks + plan.w_chunks) * _CHUNK
+        workspace = 0 if plan.planar else (plan.x_chunks + plan.w_chunks) * CHUNK
         rows, pixels = int(variant.param("CHANNELS")), int(variant.param("PIXELS"))
         threads = 128 * int(variant.param("SPLIT"))
+        checks = "\n".join((arrange_checks(), args_checks(_product_dtype())))
         context = tuple(sorted({
-            **variant.param_map, **epilogue_context(problem), "ARGS_CHECKS": _layouts()[2],
+            **variant.param_map, **epilogue_context(problem), "ARGS_CHECKS": checks,
             "threads": threads, "planar": "true" if plan.planar else "false",
             "chunk_tile": plan.chunk_tile, "x_vector": plan.x_vector, "y_vector": plan.y_vector,
         }.items()))
         arrange, product = (KernelSource(variant.kernel.template, context, entry)
                             for entry in variant.kernel.entries)
-        shape = _shape_value(problem, plan)
-        made = [] if plan.planar else [_arrange(problem, plan, arrange, shape, workspace)]
+        x, _, _ = dense_operands(problem)
+        pitch = x.shape[2], x.shape[3]
+        made = [] if plan.planar else [
+            arrange_launch(problem, arrange, pitch, plan.x_chunks * CHUNK, workspace)]
         sizes = conv_sizes(problem)
         tiles = -(-sizes.group_out // rows) * sizes.groups * -(-sizes.pixels // pixels)
         slots = {"x": (0, 0), "w": (1, 0), **addend_slots(problem)}
         if not plan.planar:
-            slots.update(x=(WORKSPACE, 0), w=(WORKSPACE, plan.x_chunks * _CHUNK))
-        args, relocs = ArgsBuilder(_layouts()[1], {"shape": shape}, slots).pack()
-        smem = int(variant.param("STAGES")) * (rows + pixels) * 128 + _ALIGN_SLACK
+            slots.update(x=(WORKSPACE, 0), w=(WORKSPACE, plan.x_chunks * CHUNK))
+        args, relocs = ArgsBuilder(_product_dtype(), {"shape": _shape_value(problem, pitch)},
+                                   slots).pack()
+        smem = int(variant.param("STAGES")) * (rows + pixels) * 128 + ALIGN_SLACK
         return [*made, LaunchRecord(product, (tiles, 1, 1), (threads, 1, 1), args, relocs, smem,
-                                    workspace=workspace)]
+                                    workspace=workspace, pdl=not plan.planar)]
 
     def examples(self, variant: Variant) -> list[Problem]:
         """See LaunchRule."""
@@ -104,17 +121,26 @@ class LinesRule:
         ]
 
 
-def _arrange(problem: Problem, plan: LinesPlan, source: KernelSource, shape: Any,
-             workspace: int) -> LaunchRecord:
+def arrange_launch(problem: Problem, source: KernelSource, pitch: tuple[int, int], filters: int,
+                   workspace: int) -> LaunchRecord:
+    """Return the launch that brings x and the filters into lines in the workspace.
+
+    Args:
+        pitch: rows and columns of an image in lines.
+        filters: bytes of the lines of x, behind which those of the filters begin.
+        workspace: bytes of all lines, and of what comes behind them.
+    """
+    plan = lines_plan(problem)
     x, _, _ = dense_operands(problem)
-    args, relocs = ArgsBuilder(_layouts()[0], {"shape": shape}, {
-        "x": (0, 0), "w": (1, 0), "x_lines": (WORKSPACE, 0),
-        "w_lines": (WORKSPACE, plan.x_chunks * _CHUNK)}).pack()
+    args, relocs = ArgsBuilder(
+        _arrange_dtype(), {"shape": _shape_value(problem, pitch)},
+        {"x": (0, 0), "w": (1, 0), "x_lines": (WORKSPACE, 0), "w_lines": (WORKSPACE, filters)},
+    ).pack()
     pixels = 512 // plan.chunk_tile  # of a block
     blocks = (-(-plan.chunks // plan.chunk_tile) * conv_sizes(problem).groups
               * -(-x.shape[0] * prod(x.shape[2:]) // pixels))
     blocks += -(-plan.w_chunks // _ARRANGE_THREADS)
-    smem = 8 * plan.chunk_tile * (pixels + 1) * 2 + _ALIGN_SLACK
+    smem = 8 * plan.chunk_tile * (pixels + 1) * 2 + ALIGN_SLACK
     return LaunchRecord(source, (blocks, 1, 1), (_ARRANGE_THREADS, 1, 1), args, relocs, smem,
                         workspace=workspace)
 

@@ -40,7 +40,8 @@ class LaunchRule(Protocol):
 
 
 FAMILIES = ("gemm", "norm_gemm", "nbits", "lab", "elementwise", "row", "row_ring", "scan",
-            "movement", "gather", "pad", "resample", "conv", "conv_lines", "pool", "attention")
+            "movement", "gather", "pad", "resample", "conv", "conv_lines", "conv_wgmma", "pool",
+            "attention")
 
 
 class _Rules(Mapping[str, LaunchRule]):

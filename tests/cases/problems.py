@@ -476,6 +476,12 @@ def conv_cases() -> Iterator[Case]:
         "stride": ((1, 1), (2, 2), (1, 3)), "pads": ((0, 0, 0, 0), (1, 1, 1, 1), (2, 0, 1, 3)),
         "dilation": ((1, 1), (2, 1)), "bias": (True, False), "act": ("none", "relu", "silu"),
         "group": (1, 2, "depthwise"), "residual": (False, True), "dtype": FLOATS})
+    rows += at_least(12, {
+        "batch": (1, 2), "channels": (40, 64, 72), "filters": (64, 72, 130),
+        "size": ((5, 6), (6, 5)), "window": ((1, 1), (3, 3), (2, 3)), "stride": ((1, 1),),
+        "pads": ((1, 1, 1, 1), (2, 0, 1, 3), (0, 0, 0, 0)), "dilation": ((1, 1), (1, 2)),
+        "bias": (True, False), "act": ("relu", "none"), "group": (1, 2),
+        "residual": (False, True), "dtype": ("f16", "bf16")})
     for row in rows:
         yield from _conv_case(row)
 

@@ -59,15 +59,10 @@ def wgmma_time(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
     step = STEP.get((schedule, bm, bn), bm * bn / 45_000)
     if _slow_rows(facts):
         step *= SLOW_ROWS.get((bm, bn), 1.0)
-    threads = 128 if schedule != "cooperative" else 256
-    epilogue = EPILOGUE + PER_ELEMENT * bm * bn / threads
+    epilogue = epilogue_time(schedule, bm, bn)
     whole, splits = tail_split(variant, tiles, steps, device.sm_count)
     waves = ceil(whole / device.sm_count)
-    if schedule == "pingpong":
-        busy = waves * steps * step
-        time = max(busy + epilogue, ceil(waves / 2) * (steps * step + epilogue) + steps * step / 2)
-    else:
-        time = waves * (steps * step + epilogue)
+    time = waves_time(schedule, waves, steps * step, epilogue)
     if splits > 1:
         partial = bm * bn * 4 / SUM_GBPS / 1e3
         time += ceil(steps / splits) * step + MEET + splits * partial + (epilogue if not whole
@@ -82,6 +77,19 @@ def wgmma_time(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
         overlaps = waves <= 2 or (time < SHORT and schedule != "single")
         time = time - EARLY if overlaps else time * 1.03
     return time
+
+
+def epilogue_time(schedule: str, bm: int, bn: int) -> float:
+    """Return the estimated microseconds of a tile's epilogue."""
+    threads = 128 if schedule != "cooperative" else 256
+    return EPILOGUE + PER_ELEMENT * bm * bn / threads
+
+
+def waves_time(schedule: str, waves: int, busy: float, epilogue: float) -> float:
+    """Return the microseconds of waves of tiles, each busy for so long before its epilogue."""
+    if schedule == "pingpong":
+        return max(waves * busy + epilogue, ceil(waves / 2) * (busy + epilogue) + busy / 2)
+    return waves * (busy + epilogue)
 
 
 def steps_of(variant: Variant, k: int, dtype: str) -> int:

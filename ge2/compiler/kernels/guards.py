@@ -9,6 +9,7 @@ from ...contract import FLOAT8_MAX
 from ...errors import KernelSpecError, near_matches
 from ...problem import Problem
 from .conv_plans import refuse_conv, refuse_lines
+from .conv_wgmma_plans import refuse_padded
 from .elementwise_plans import rows_plan, tiled_plan, vector_plan
 from .facts import GEMM_OPS, INT32_MAX, Facts
 from .headers import refuse_realization
@@ -331,6 +332,7 @@ CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "attention_wgmma": attention_wgmma,
     "conv2d_size": refuse_conv,
     "conv2d_lines": refuse_lines,
+    "conv2d_wgmma": refuse_padded,
     "elementwise_rows": elementwise_rows,
     "elementwise_vec": elementwise_vec,
     "lab_realization": refuse_realization,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from .attention_plans import attention_preference
 from .attention_wgmma_plans import wgmma_attention_preference
 from .conv_plans import conv_preference
+from .conv_wgmma_plans import padded_preference
 from .decode_plans import decode_preference
 from .elementwise_plans import elementwise_preference
 from .facts import GEMM_OPS, Facts
@@ -115,6 +116,8 @@ def by_shape(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
     """
     params, dims = variant.param_map, facts.dims
     bm, bn = params.get("BM"), params.get("BN")
+    if variant.kernel.op_type == "CONV2D":
+        return 0.0  # its own rule knows the tiles
     if variant.kernel.op_type == "NORM_GEMM":
         return norm_gemm_preference(facts.problem, variant, device)
     if "SCHEDULE" in params and "wgmma" in variant.kernel.flags:
@@ -192,7 +195,9 @@ def elementwise_size(variant: Variant, facts: Facts, device: DeviceProfile) -> f
 
 def conv_shape(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
     """Channels of a group decide between tiles of several heights and a thread per output."""
-    return conv_preference(facts.problem, variant, device)
+    padded = "SCHEDULE" in variant.param_map
+    preference = padded_preference if padded else conv_preference
+    return preference(facts.problem, variant, device)
 
 
 def concat_words(variant: Variant, facts: Facts, device: DeviceProfile) -> float:

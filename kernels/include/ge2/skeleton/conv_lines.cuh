@@ -1,108 +1,20 @@
 // Convolution on tensor cores over lines of channels: 16-byte chunks of 8 channels of one pixel.
 //
-// A first kernel brings x from NCHW into [image][row][column][group][chunk] and the filters into
-// [channel][kernel row][kernel column][chunk], channels padded with zeros to chunks. The product
-// W[channels][K] * X[K][pixels] then has K = (kernel row, kernel column, chunk), every operand
-// chunk is one asynchronous copy, and no copy is wider than what padding leaves out as a whole.
+// A first kernel makes the lines. The product W[channels][K] * X[K][pixels] then has
+// K = (kernel row, kernel column, chunk), every operand chunk is one asynchronous copy, and no copy
+// is wider than what padding leaves out as a whole.
 // Windows of 1 x 1 need no such lines: X is x itself, read in chunks of 8 pixels of one channel.
 #pragma once
 
 #include <ge2/gemm/mma_tile.cuh>
 #include <ge2/ptx/address.cuh>
 #include <ge2/ptx/cp_async.cuh>
+#include <ge2/ptx/griddep.cuh>
+#include <ge2/skeleton/conv_arrange.cuh>
 #include <ge2/tile/walk.cuh>
 #include <ge2/types.cuh>
 
 namespace ge2 {
-
-struct ConvLines {
-    Axes<3> pixel;      // images, output rows, output columns
-    Axes<3> chunk;      // kernel rows, kernel columns, chunks of a group's channels
-    Axes<2> plane;      // images, output pixels of one image
-    Axes<2> x_plane;    // images, input pixels of one image
-    int pixels;         // of the output
-    int chunks;         // of a filter
-    int groups;
-    int group_in;       // input channels of a group
-    int group_out;      // output channels of a group
-    int extent[2];      // of x: rows, columns
-    int step[2];
-    int pad[2];
-    int dilation[2];
-};
-
-// -- bringing NCHW into lines -------------------------------------------------------------------
-
-// One block: 512 / CHUNKS pixels of CHUNKS chunks. VEC neighbours of a plane are read at once.
-template <typename T, int CHUNKS, int VEC>
-struct LineBlock {
-    static constexpr int kThreads = 256;
-    static constexpr int kPixels = 512 / CHUNKS;
-    static constexpr int kPitch = kPixels + 1;  // odd: neighbouring channels on distinct banks
-    static constexpr int kBytes = 8 * CHUNKS * kPitch * 2;
-
-    // pixel counts all images' input pixels.
-    static void run(const ConvLines& s, const T* x, uint4* lines, T* memory, int group,
-                    int first_chunk, int first_pixel) {
-        const int tid = static_cast<int>(threadIdx.x);
-        const int per_image = static_cast<int>(s.x_plane.extent[1]);
-        const int pixels = static_cast<int>(s.x_plane.extent[0]) * per_image;
-        const int chunks = static_cast<int>(s.chunk.extent[2]);
-        const int all_channels = s.groups * s.group_in;
-#pragma unroll 2
-        for (int item = tid; item < 8 * CHUNKS * (kPixels / VEC); item += kThreads) {
-            const int row = item / (kPixels / VEC);
-            const int p = item % (kPixels / VEC) * VEC;
-            const int channel = first_chunk * 8 + row;
-            Vec<T, VEC> found{};
-            if (channel < s.group_in && first_pixel + p < pixels) {
-                unsigned at[2];
-                coordinates(static_cast<unsigned>(first_pixel + p), s.x_plane, at);
-                found = *reinterpret_cast<const Vec<T, VEC>*>(
-                    x + (static_cast<long long>(at[0]) * all_channels + group * s.group_in +
-                         channel) * per_image + at[1]);
-            }
-#pragma unroll
-            for (int e = 0; e < VEC; ++e) memory[row * kPitch + p + e] = found.v[e];
-        }
-        __syncthreads();
-        for (int item = tid; item < CHUNKS * kPixels; item += kThreads) {
-            const int chunk = item % CHUNKS;
-            const int p = item / CHUNKS;
-            if (first_chunk + chunk >= chunks || first_pixel + p >= pixels) continue;
-            const T* from = memory + chunk * 8 * kPitch + p;
-            unsigned words[4];
-#pragma unroll
-            for (int w = 0; w < 4; ++w)
-                words[w] = from[2 * w * kPitch].bits |
-                           static_cast<unsigned>(from[(2 * w + 1) * kPitch].bits) << 16;
-            lines[(static_cast<long long>(first_pixel + p) * s.groups + group) * chunks +
-                  first_chunk + chunk] = make_uint4(words[0], words[1], words[2], words[3]);
-        }
-    }
-};
-
-// One chunk of the filters: place counts [channel][chunk][kernel row and column].
-template <typename T>
-inline void filter_chunk(const ConvLines& s, const T* w, uint4* lines, long long place) {
-    const int taps = static_cast<int>(s.chunk.extent[0] * s.chunk.extent[1]);
-    const int chunks = static_cast<int>(s.chunk.extent[2]);
-    const long long line = place / taps;
-    const int tap = static_cast<int>(place - line * taps);
-    const long long channel = line / chunks;
-    const int chunk = static_cast<int>(line - channel * chunks);
-    if (channel >= static_cast<long long>(s.groups) * s.group_out) return;
-    unsigned words[4];
-#pragma unroll
-    for (int half = 0; half < 8; ++half) {
-        const int c = chunk * 8 + half;
-        const unsigned bits =
-            c < s.group_in ? w[(channel * s.group_in + c) * taps + tap].bits : 0u;
-        words[half / 2] = half % 2 ? words[half / 2] | bits << 16 : bits;
-    }
-    lines[(channel * taps + tap) * chunks + chunk] =
-        make_uint4(words[0], words[1], words[2], words[3]);
-}
 
 template <bool FIRST, typename A, typename B>
 struct Either {
@@ -112,8 +24,6 @@ template <typename A, typename B>
 struct Either<false, A, B> {
     using type = B;
 };
-
-// -- the product ----------------------------------------------------------------------------------
 
 // BM channels by BN pixels for four warps, two by two. With SPLIT = 2, eight warps share the tile:
 // four take the first half of every stage's K, four the second, and the sums are added at the end.
@@ -260,9 +170,11 @@ struct ConvProduct {
             const unsigned stage = stages + tile % STAGES * kStageBytes;
             Fragments fragments[2];
             const int from = share * (kBK / SPLIT);
+            const int depth = s.chunks * 8 - tile * kBK - from;  // the last tile's rest is zeros
             fragments[0].load(stage, from, row, column, lane);
 #pragma unroll
             for (int k = 0; k < kBK / SPLIT; k += 16) {
+                if (k >= depth) break;
                 if (k + 16 < kBK / SPLIT)
                     fragments[k / 16 + 1 & 1].load(stage, from + k + 16, row, column, lane);
                 fragments[k / 16 & 1].multiply(sum);

@@ -20,6 +20,9 @@ namespace ge2 {
 // epilogue runs under the other's products. Single: one consumer group.
 enum class WgmmaSchedule { COOPERATIVE, PINGPONG, SINGLE };
 
+// k runs over the elements of windows, from one of which to the next operands are shifted.
+struct WindowPlan {};
+
 // An output tile, or a part of its sums.
 struct WgmmaWork {
     int row, column;  // of its first element
@@ -46,6 +49,8 @@ struct WgmmaWork {
 //   with PLANES == 3, Args also has the f32 operands a and b, and flags: of which 64 by 64 elements
 //                      of a, then of b, have an infinity or NaN (row: flags of 64 rows of a matrix,
 //                      column: where those of b begin, batch[0], batch[1]: flags of a matrix)
+// A plan of WindowPlan loads the tiles of a step itself, load<TileA, TileB>(args, work, step, stage,
+// bar), and writes what is in a box, write<Box>(args, box, work, lane); it is DIRECT.
 template <typename Plan>
 struct WgmmaGemm {
     using Args = typename Plan::Args;
@@ -142,8 +147,12 @@ struct WgmmaGemm {
         const unsigned full = shared.full + ring.stage * 8;
         ptx::mbarrier_wait(shared.empty + ring.stage * 8, ring.parity ^ 1);
         ptx::mbarrier_arrive_expect_tx(full, STAGE_BYTES);
-        TileA::load(stage, &args.map_a, work.row, step * BK, a, full);
-        TileB::load(stage + TileA::BYTES, &args.map_b, work.column, step * BK, b, full);
+        if constexpr (__is_base_of(WindowPlan, Plan)) {
+            Plan::template load<TileA, TileB>(args, work, step, stage, full);
+        } else {
+            TileA::load(stage, &args.map_a, work.row, step * BK, a, full);
+            TileB::load(stage + TileA::BYTES, &args.map_b, work.column, step * BK, b, full);
+        }
         ring.next();
     }
 
@@ -151,8 +160,11 @@ struct WgmmaGemm {
         Ring ring;
         for (unsigned item = blockIdx.x; item < tiles.count; item += gridDim.x) {
             const WgmmaWork work = tiles[item];
-            const int a = work.batch * static_cast<int>(args.a_varies) * Plan::PLANES;
-            const int b = work.batch * static_cast<int>(args.b_varies) * Plan::PLANES;
+            int a = 0, b = 0;
+            if constexpr (!__is_base_of(WindowPlan, Plan)) {
+                a = work.batch * static_cast<int>(args.a_varies) * Plan::PLANES;
+                b = work.batch * static_cast<int>(args.b_varies) * Plan::PLANES;
+            }
             if constexpr (Plan::PLANES == 1) {
                 for (int step = 0; step < work.steps; ++step) {
                     load(args, shared, ring, work, work.first + step, a, b);
@@ -350,15 +362,19 @@ struct WgmmaGemm {
         });
         if constexpr (Plan::DIRECT) {
             __syncwarp();
-            write_box(args, target, at, lane);
+            if constexpr (__is_base_of(WindowPlan, Plan)) {
+                Plan::template write<Box>(args, target, at, lane);
+            } else {
+                write_box(args, target, at, lane);
+            }
             __syncwarp();
-            return;
-        }
-        ptx::fence_proxy_async_shared();
-        __syncwarp();
-        if (lane == 0) {
-            ptx::tma_store_3d(&args.map_y[OUTPUT], target, at.column, at.row, at.batch);
-            ptx::bulk_commit();
+        } else {
+            ptx::fence_proxy_async_shared();
+            __syncwarp();
+            if (lane == 0) {
+                ptx::tma_store_3d(&args.map_y[OUTPUT], target, at.column, at.row, at.batch);
+                ptx::bulk_commit();
+            }
         }
     }
 

@@ -1,0 +1,100 @@
+"""How convolutions run by wgmma over padded lines of channels: sizes, refusals and times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil, log2, prod
+from typing import TYPE_CHECKING, cast
+
+from ...problem import Problem
+from .conv_plans import LINES_RATE, conv_sizes, lines_plan
+from .gemm_plans import START, STEP, epilogue_time, waves_time
+from .walk import INT32_MAX
+
+if TYPE_CHECKING:
+    from ...evidence.device import DeviceProfile
+    from .metadata import Variant
+
+SIDE = 64  # channels of a step; fewer filters or channels leave half of it empty
+_EVEN = 2  # so that two neighbouring pixels of y are neighbours in memory
+
+
+@dataclass(frozen=True, slots=True)
+class PaddedPlan:
+    """The product of a convolution over padded images.
+
+    Attributes:
+        rows, columns: of a padded image: zeros follow each row and each image, enough for the
+            windows over them and over what comes next.
+        pixels: of all padded images.
+        chunks: of 8 channels, of a group.
+        depth: steps of 64 channels of a group.
+        taps: of a window.
+        x_chunks, w_chunks: of all lines of x and of the filters.
+    """
+
+    rows: int
+    columns: int
+    pixels: int
+    chunks: int
+    depth: int
+    taps: int
+    x_chunks: int
+    w_chunks: int
+
+
+@lru_cache(maxsize=4096)
+def padded_plan(problem: Problem) -> PaddedPlan:
+    """Return the plan of a CONV2D problem whose windows step by 1."""
+    x, w = problem.inputs[0], problem.inputs[1]
+    assert x is not None and w is not None
+    lines = lines_plan(problem)
+    rows, columns = (x.shape[2 + axis] + _zeros(problem, axis) for axis in range(2))
+    columns = -(-columns // _EVEN) * _EVEN
+    pixels = x.shape[0] * rows * columns
+    return PaddedPlan(rows, columns, pixels, lines.chunks, -(-lines.chunks * 8 // SIDE),
+                      prod(w.shape[2:]), pixels * conv_sizes(problem).groups * lines.chunks,
+                      lines.w_chunks)
+
+
+def _zeros(problem: Problem, axis: int) -> int:
+    """Return how many zeros follow along an axis: for either end, and for all outputs to fit."""
+    w = problem.inputs[1]
+    assert w is not None
+    pads = cast("tuple[int, ...]", problem.attr_map["pads"])
+    dilation = cast("tuple[int, ...]", problem.attr_map["dilations"])[axis]
+    grown = pads[axis] + pads[2 + axis] - (w.shape[2 + axis] - 1) * dilation
+    return max(pads[axis], pads[2 + axis], grown)
+
+
+def refuse_padded(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Guard of conv2d_wgmma."""
+    w, sizes = problem.inputs[1], conv_sizes(problem)
+    assert w is not None
+    if problem.attr_map["strides"] != (1, 1):
+        return "windows that step by more than 1 would leave most pixels without an output"
+    if lines_plan(problem).planar:
+        return "windows of 1 x 1 are read where they are, without lines"
+    if sizes.group_out < SIDE or w.shape[1] < SIDE // 2:
+        return "too few channels for a tile"
+    plan = padded_plan(problem)
+    reach = 2**20 + plan.columns * plan.rows  # of a tile behind the last pixel, or of a window
+    fits = max(plan.x_chunks, plan.w_chunks, plan.pixels + reach) <= INT32_MAX
+    return "" if fits else "more than 2**31 chunks or pixels"
+
+
+def padded_preference(problem: Problem, variant: Variant, device: DeviceProfile) -> float:
+    """Return score points on the scale of conv2d_lines: six for each factor of two in time.
+
+    Both bring x into lines first; what is compared is the product behind that.
+    """
+    plan, sizes = padded_plan(problem), conv_sizes(problem)
+    schedule = str(variant.param("SCHEDULE"))
+    bm, bn = int(variant.param("BM")), int(variant.param("BN"))
+    tiles = -(-sizes.group_out // bm) * sizes.groups * -(-plan.pixels // bn)
+    busy = plan.taps * plan.depth * STEP[schedule, bm, bn]
+    time = START + waves_time(schedule, ceil(tiles / device.sm_count), busy,
+                              epilogue_time(schedule, bm, bn))
+    useful = max(sizes.group_out * sizes.groups * sizes.pixels * sizes.taps, 1) / device.sm_count
+    return 10.0 - 6.0 * log2(time * LINES_RATE / useful)
