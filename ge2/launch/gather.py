@@ -1,4 +1,4 @@
-"""Launch rule of gather."""
+"""Launch rules of gather: slices from anywhere, and elements of rows in shared memory."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ from .rule import LaunchRule
 if TYPE_CHECKING:
     from ..compiler.kernels.metadata import Variant
     from ..evidence.device import DeviceProfile
+
+_COPIED = 16  # bytes that gather_staged copies at once
+_MOST_STAGED = 64 * 1024  # bytes of a block: three of them fit on a multiprocessor of an H200
+_STORED = 4  # bytes of a thread: wider ones spread a warp's indices over more lines
 
 
 @lru_cache(maxsize=1)
@@ -74,6 +78,72 @@ class GatherRule:
             ("f64", (3, 5), "i32", 1))]
 
 
+@lru_cache(maxsize=1)
+def _staged_layout() -> tuple[np.dtype[Any], str]:
+    dtype = args_dtype(("x", "u8"), ("indices", "u8"), ("out", "u8"), ("rows", "i8"),
+                       ("extent", "i4"), ("count", "i4"))
+    return dtype, args_checks(dtype)
+
+
+def staged_bytes(problem: Problem, variant: Variant) -> int:
+    """Return the bytes of x that a block of gather_staged keeps in shared memory."""
+    x = problem.inputs[0]
+    assert x is not None
+    return int(variant.param("ROWS")) * x.shape[-1] * DTYPES[x.dtype].itemsize
+
+
+def staged_refusal(problem: Problem, variant: Variant) -> str:
+    """Return why gather_staged cannot serve a problem, or an empty string."""
+    (x, indices), axis = problem.inputs, problem.attr_map["axis"]
+    assert x is not None and indices is not None and isinstance(axis, int)
+    if axis != len(x.shape) - 1:
+        return "slices are longer than an element"
+    if not (x.is_dense and indices.is_dense):
+        return "x or its indices are strided"
+    if x.align < _COPIED or x.shape[-1] * DTYPES[x.dtype].itemsize % _COPIED:
+        return "rows of x are not whole 16-byte words"
+    if staged_bytes(problem, variant) > _MOST_STAGED:
+        return "rows of x are too long to be kept"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRule:
+    """gather_staged: a block keeps a few rows of x; x and its indices dense."""
+
+    def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
+        """See LaunchRule."""
+        x, indices = problem.inputs
+        out = problem.outputs[0]
+        assert x is not None and indices is not None
+        if out.size == 0 or x.size == 0:
+            return []
+        size, count = DTYPES[x.dtype].itemsize, indices.size
+        rows, per_block = prod(x.shape[:-1]), int(variant.param("ROWS"))
+        dtype, checks = _staged_layout()
+        context = {
+            **variant.param_map, "word": WORDS[size], "index": DTYPES[indices.dtype].c_type,
+            "vector": word_bytes(TensorSpec(x.dtype, (), (), min(out.align, _STORED)),
+                                 count) // size,
+            "ARGS_CHECKS": checks,
+        }
+        values = {"rows": rows, "extent": x.shape[-1], "count": count}
+        args, relocs = ArgsBuilder(dtype, values,
+                                   {"x": (0, 0), "indices": (1, 0), "out": (2, 0)}).pack()
+        source = KernelSource(variant.kernel.template, tuple(sorted(context.items())),
+                              variant.kernel.name)
+        # The base of shared memory is rounded up by as much as is asked for in addition.
+        return [LaunchRecord(source, (-(-rows // per_block), 1, 1),
+                             (variant.param("THREADS"), 1, 1), args, relocs,
+                             smem=staged_bytes(problem, variant) + 1024)]
+
+    def examples(self, variant: Variant) -> list[Problem]:
+        """See LaunchRule."""
+        return [gather_problem(dtype, shape, index, 1, count) for dtype, shape, index, count in (
+            ("f32", (5, 20), "i64", (3, 8)), ("bf16", (3, 64), "i32", (7, 2)),
+            ("u8", (4, 16), "i32", (33,)), ("f64", (2, 6), "i64", (5,)))]
+
+
 def _steps(x: TensorSpec, indices: TensorSpec, axis: int) -> tuple[int, int]:
     """Return the elements between neighbours of the outer axes (as one) and of the picked one.
 
@@ -96,4 +166,4 @@ def gather_problem(dtype: str, shape: tuple[int, ...], index: str, axis: int,
                    (TensorSpec.dense(dtype, out),), (("axis", axis),))
 
 
-RULES: dict[str, LaunchRule] = {"gather": GatherRule()}
+RULES: dict[str, LaunchRule] = {"gather": GatherRule(), "gather.staged": StagedRule()}

@@ -413,6 +413,13 @@ def gather_cases() -> Iterator[Case]:
                   operand(row["index"], row["count"], "dense")]
         yield _case(_label(row), "GATHER", inputs, [operand(row["dtype"], out, "dense")],
                     {"axis": axis}, index_range=((1, -row["extent"], row["extent"]),))
+    for dtype, shape, count in (("f32", (7, 36), (4, 13)), ("f16", (3, 2, 520), (1029,)),
+                                ("i64", (5, 6), (3,)), ("u8", (2, 48), (40,))):
+        extent = shape[-1]
+        yield _case(f"elements of {shape[:-1]} rows of {extent} {dtype}", "GATHER",
+                    [operand(dtype, shape, "dense"), operand("i64", count, "dense")],
+                    [operand(dtype, (*shape[:-1], *count), "dense")], {"axis": len(shape) - 1},
+                    index_range=((1, -extent, extent),))
 
 
 def pad_cases() -> Iterator[Case]:

@@ -149,6 +149,14 @@ def transpose_tiled(problem: Problem, variant: Variant, device: DeviceProfile) -
     return ""
 
 
+def gather_staged(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Dense rows in whole 16-byte words, few enough of them to be kept."""
+    from ...launch.gather import staged_bytes, staged_refusal
+
+    return (staged_refusal(problem, variant)
+            or _exceeds_shared(staged_bytes(problem, variant) + 1024, device))
+
+
 def norm_gemm(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
     """Rows lie in shared memory, next to stages of B."""
     from ...launch.norm_gemm import norm_gemm_refusal
@@ -335,6 +343,7 @@ CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "conv2d_wgmma": refuse_padded,
     "elementwise_rows": elementwise_rows,
     "elementwise_vec": elementwise_vec,
+    "gather_staged": gather_staged,
     "lab_realization": refuse_realization,
     "pool2d_window": refuse_pool_window,
     "row_cluster": refuse_cluster,

@@ -212,6 +212,20 @@ def resample_rows(variant: Variant, facts: Facts, device: DeviceProfile) -> floa
     return 5.0 if (variant.param("ROWS") == 8) == many else 0.0
 
 
+def gather_staging(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
+    """Reading rows whole pays where a good part of each is picked, and rows fill the device.
+
+    An element picked alone costs a sector of 32 bytes, a request of its own and a divergent one.
+    """
+    if variant.kernel.name != "gather_staged":
+        return 0.0
+    x, indices = facts.problem.inputs
+    assert x is not None and indices is not None
+    blocks = prod(x.shape[:-1]) // int(variant.param("ROWS"))
+    pays = 4 * indices.size >= x.shape[-1] >= 64 and blocks >= 2 * device.sm_count
+    return 40.0 if pays else 0.0
+
+
 def scan_shape(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
     """Rows that are neighbours take a thread each, others as many as their length is worth."""
     threads = variant.param("THREADS") if variant.kernel.name == "row_scan" else None
@@ -242,6 +256,7 @@ OPERATOR_RULES: dict[str, VariantRule] = {
     "SCAN": scan_shape,
     "ELEMENTWISE": elementwise_size,
     "CONCAT": concat_words,
+    "GATHER": gather_staging,
     "RESAMPLE": resample_rows,
     "CONV2D": conv_shape,
     "ATTENTION": attention_tiles,
