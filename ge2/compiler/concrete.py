@@ -110,7 +110,8 @@ class SizeLimits:
         dynamic = [node for node in graph.nodes if node.op == "SLICE" or node.op in _LIMITED]
         dynamic = [node for node in dynamic if not graph.types[node.inputs[0]].is_static]
         self._graph = graph
-        self._slices = [node for node in dynamic if node.op == "SLICE"]
+        self._slices = [node for node in dynamic if node.op == "SLICE" and _may_reach_beyond(
+            node, graph.types[node.inputs[0]].shape)]
         self._others = [node for node in dynamic if node.op != "SLICE"]
 
     def check(self, values: Mapping[str, int]) -> None:
@@ -127,6 +128,14 @@ class SizeLimits:
             except Ge2Error as error:
                 raise type(error)(f"node {node.name!r}: {error}",
                                   hint=f"Dimensions are {dict(values)}") from error
+
+
+def _may_reach_beyond(node: Node, shape: tuple[Extent, ...]) -> bool:
+    """Whether a slice's bounds, or the axes that it cuts, depend on a named dimension."""
+    attrs = full_attrs(node.op, node.attrs)
+    bounds = (*attrs["starts"], *attrs["ends"],
+              *(shape[axis] for axis, *_ in slice_axes(attrs, shape)))
+    return any(isinstance(extent, Dim) for extent in bounds)
 
 
 def _check_slice(node: Node, shape: tuple[Extent, ...], values: Mapping[str, int]) -> None:

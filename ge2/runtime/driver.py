@@ -441,15 +441,20 @@ def _plain_encoder(dtype: str, box: tuple[int, ...], swizzle: int) -> PlainEncod
         return None
     rank, kinds = len(box), [int(kind) for kind in _map_kinds(dtype, swizzle)]
     boxes, ones = (ctypes.c_uint32 * rank)(*box), (ctypes.c_uint32 * rank)(*[1] * rank)
-    extents, pitches = ctypes.c_uint64 * rank, ctypes.c_uint64 * max(rank - 1, 1)
+    extents, pitches = (ctypes.c_uint64 * rank)(), (ctypes.c_uint64 * max(rank - 1, 1))()
+    storage: Any = (ctypes.c_char * (128 + 64))()
+    first = -ctypes.addressof(storage) % 64
+    made = ctypes.addressof(storage) + first
+    lock = threading.Lock()
+    arrays: Any = extents, pitches, boxes, ones  # kept alive; addresses convert faster
+    before, after = (made, kinds[0], rank), (*map(ctypes.addressof, arrays), *kinds[1:])
 
     def encode(dims: tuple[int, ...], strides: tuple[int, ...], address: int) -> bytes | None:
-        storage = (ctypes.c_char * (128 + 64))()
-        start = ctypes.addressof(storage)
-        start += -start % 64
-        status = function(start, kinds[0], rank, address, extents(*dims), pitches(*strides), boxes,
-                          ones, *kinds[1:])
-        return None if status else ctypes.string_at(start, 128)
+        with lock:
+            arrays[0][:], arrays[1][:len(strides)] = dims, strides
+            status = function(*before, address, *after)
+            descriptor: bytes = storage[first:first + 128]
+        return None if status else descriptor
 
     return encode
 

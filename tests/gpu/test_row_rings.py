@@ -40,7 +40,7 @@ def case_of(variant: Variant, op_name: str, share: float) -> Case:
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: v.id)
 @pytest.mark.parametrize("share", [1.0, 0.83], ids=["full", "cut"])
-@pytest.mark.parametrize("op_name", ["softmax", "layer_norm"])
+@pytest.mark.parametrize("op_name", ["softmax", "layer_norm", "rms_norm"])
 def test_many_rounds_agree_with_float64(device: CudaDevice, variant: Variant, op_name: str,
                                         share: float) -> None:
     if not variant.kernel.runs_on(device.profile.arch):

@@ -1,4 +1,6 @@
-// A small state as packets of 16 bytes: three words and a tag that says which state it is.
+// A small state as packets of 16 bytes: three words and a tag that says which state it is. Words that
+// the state leaves over hold the tag, too, and are looked at: ptxas makes two 4-byte loads of a
+// 16-byte one of which only two words are used, and those may see two states.
 #pragma once
 
 #include <ge2/tile/words.cuh>
@@ -15,7 +17,7 @@ struct Packets {
     Packets() = default;
     Packets(const State& state, unsigned tag) {
         const Words<State> words{state};
-        auto word = [&](int w) { return w < kWords ? words.word[w < kWords ? w : 0] : 0u; };
+        auto word = [&](int w) { return w < kWords ? words.word[w < kWords ? w : 0] : tag; };
 #pragma unroll
         for (int p = 0; p < kCount; ++p)
             packet[p] = uint4{word(3 * p), word(3 * p + 1), word(3 * p + 2), tag};
@@ -24,7 +26,11 @@ struct Packets {
     bool is_of(unsigned tag) const {
         bool all = true;
 #pragma unroll
-        for (int p = 0; p < kCount; ++p) all = all && packet[p].w == tag;
+        for (int p = 0; p < kCount; ++p) {
+            all = all && packet[p].w == tag;
+            all = all && (3 * p + 1 < kWords || packet[p].y == tag);
+            all = all && (3 * p + 2 < kWords || packet[p].z == tag);
+        }
         return all;
     }
 
