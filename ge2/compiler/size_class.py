@@ -7,9 +7,10 @@ so that 16-byte accesses stay aligned. Nothing depends on the order in which siz
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 
 from .ir.size import Range
 
@@ -17,6 +18,7 @@ EDGES = (1024, 4096, 65536, 2**31 - 1)
 MULTIPLE = 8
 _COARSE = 4096
 _SMALL, _LARGE = (128, 512), (8192, 16384)
+_UNITS, _UNIT = (1, 4, 16, 64, 256, 1024, 4096), (16,)
 _PRIMES = (17, 23, 19, 29, 31, 37, 41, 43, 47, 53)
 
 
@@ -34,6 +36,24 @@ class SizeClass:
         """
         return {name: _aligned(known, max(known.low, 1) // MULTIPLE + _prime(index + 3 * number))
                 for index, (name, known) in enumerate(zip(self.names, self.ranges, strict=True))}
+
+    def others(self, member: Mapping[str, int]) -> Iterator[dict[str, int]]:
+        """Yield members unlike a given one, those first that differ in every extent.
+
+        Small ones and near ones are among them: they meet the conditions that small products set.
+        """
+        shifts = [{name: value + step * (index + 1) * MULTIPLE
+                   for index, (name, value) in enumerate(member.items())}
+                  for step in (1, -1, 3, -3)]
+        low = [[(r.low // MULTIPLE + step) * MULTIPLE if r.multiple == MULTIPLE else r.low + step
+                for step in (1, 2, 4)] for r in self.ranges]
+        small = [dict(zip(self.names, values, strict=True)) for values in product(*low)]
+        alone = [{**member, name: value + step} for name, value in member.items()
+                 for step in (MULTIPLE, -MULTIPLE)]
+        for found in (self.example(1), self.example(2), *shifts, *small, *alone):
+            if found != member and all(r.low <= found[name] <= r.high for name, r in zip(
+                    self.names, self.ranges, strict=True)):
+                yield found
 
     def aligned_but_for(self, names: frozenset[str]) -> SizeClass:
         """Return the class in which all other dimensions are multiples of 8."""
@@ -55,6 +75,13 @@ class SizeClass:
         return [{n: _aligned(r, (i if r.high > _COARSE else j) // MULTIPLE)
                  for n, r in zip(self.names, self.ranges, strict=True)}
                 for i, j in zip(_LARGE if large else _SMALL, _SMALL, strict=True)]
+
+    def members(self, varied: Iterable[str]) -> list[dict[str, int]]:
+        """Return members of all magnitudes in some dimensions, whatever the ranges."""
+        varied = set(varied)
+        extents = [[_aligned(known, units) for units in (_UNITS if name in varied else _UNIT)]
+                   for name, known in zip(self.names, self.ranges, strict=True)]
+        return [dict(zip(self.names, values, strict=True)) for values in product(*extents)]
 
 
 def _prime(index: int) -> int:

@@ -21,7 +21,13 @@ from .arena import plan_slots
 from .concrete import replace_dims
 from .ir.nodes import Graph, TensorType
 from .ir.size import NotSymbolic, Size, Space, at, tracing
-from .kernels.class_choice import choose_for_class, problem_at, unaligned_names
+from .kernels.class_choice import (
+    choose_for_class,
+    names_of_rows,
+    problem_at,
+    samples_of_rows,
+    unaligned_names,
+)
 from .kernels.selector import Choice
 from .number_code import Numbers
 from .plan import BufferRef, Plan, Root, launch_offsets, make_plan
@@ -119,7 +125,9 @@ def _trace(graph: Graph, device: DeviceProfile, known: SizeClass,
         # Row kernels hold rows of bounded length; the others share one choice across ranges.
         lengths = problem.op_type == "ROW" and isinstance(_row_length(problem), Size)
         judged = known.aligned_but_for(unaligned_names(problem, MULTIPLE))
-        return choose_for_class(problem, profile, judged.samples(narrow=lengths))
+        rows = names_of_rows(problem)
+        by_rows = samples_of_rows(problem, judged.members(rows)) if rows else []
+        return choose_for_class(problem, profile, by_rows or judged.samples(narrow=lengths))
 
     concrete = replace_dims(graph, space.size)
     specs = {name: TensorSpec.dense(spec.dtype, concrete.types[name].shape, spec.align)  # type: ignore[arg-type]
@@ -139,14 +147,8 @@ def _row_length(problem: Problem) -> int:
 
 def _other_member(known: SizeClass, space: Space, first: Mapping[str, int]) -> dict[str, int]:
     """Return another member that meets a space's conditions."""
-    candidates = [known.example(1), known.example(2)]
-    for step in (1, -1, 3, -3):
-        candidates.append({name: value + step * (index + 1) * 8
-                           for index, (name, value) in enumerate(first.items())})
-    for found in candidates:
-        inside = all(r.low <= found[name] <= r.high
-                     for name, r in zip(known.names, known.ranges, strict=True))
-        if inside and found != first and space.holds(found):
+    for found in known.others(first):
+        if space.holds(found):
             return found
     raise NotSymbolic(f"{dict(first)} is like no other size")
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import log, prod
 from typing import TYPE_CHECKING
 
 from ...problem import Problem, TensorSpec
+from ..ir.dim import symbols
 from ..ir.size import Size, at
 from . import selector
 from .facts import Facts
@@ -18,6 +20,12 @@ if TYPE_CHECKING:
     from ...evidence.device import DeviceProfile
 
 Binding = Mapping[str, int]
+
+PRODUCTS = ("GEMM_BIAS_ACT", "NORM_GEMM")
+# Up to how many rows products share their kernels, and how many they are judged by: with few rows,
+# small tiles and splits of K keep a device busy.
+ROW_EDGES = (512, 2048, 8192)
+_ROWS = ((128, 256), (1024, 2048), (4096, 8192), (16384, 65536))
 
 
 def problem_at(problem: Problem, values: Binding) -> Problem:
@@ -48,6 +56,29 @@ def unaligned_names(problem: Problem, multiple: int) -> frozenset[str]:
                 found |= {name for name in number.space.ranges
                           if not number.space.divisor(number.dim, {name: multiple}) % multiple}
     return frozenset(found)
+
+
+def names_of_rows(problem: Problem) -> frozenset[str]:
+    """Return the named dimensions that the number of rows of a product follows from."""
+    if problem.op_type not in PRODUCTS:
+        return frozenset()
+    return frozenset(name for extent in problem.outputs[0].shape[:-1] if isinstance(extent, Size)
+                     for name in symbols(extent.dim))
+
+
+def samples_of_rows(problem: Problem, members: Sequence[Binding]) -> list[Binding]:
+    """Return the members that the choice of a product's kernel is judged by.
+
+    How many rows the product has is compared with ROW_EDGES, as a condition of the class where the
+    class leaves it open.
+    """
+    shape = problem.outputs[0].shape[:-1]
+    rows = prod(shape)
+    step = next((i for i, edge in enumerate(ROW_EDGES) if rows <= edge), len(ROW_EDGES))
+    found = [m for m in members if all(min(at(t.shape, m), default=1) > 0
+                                       for t in problem.tensors if t is not None)]
+    return [min(found, key=lambda m: abs(log(prod(at(shape, m)) / wanted)))
+            for wanted in _ROWS[step] if found]
 
 
 def choose_for_class(problem: Problem, device: DeviceProfile, samples: Sequence[Binding]) -> Choice:

@@ -13,9 +13,11 @@ from ge2.compiler.concrete import concretize
 from ge2.compiler.ir.nodes import Graph
 from ge2.compiler.kernels.class_choice import problem_at
 from ge2.compiler.kernels.selector import Choice, select
+from ge2.compiler.passes.pipeline import optimize
 from ge2.compiler.plan import Plan, launch_offsets, make_plan
 from ge2.compiler.size_class import classify
 from ge2.compiler.sized_plan import SizedPlan, plan_at
+from ge2.contract import numpy_dtype
 from ge2.evidence.device import DeviceProfile, profile_for
 from ge2.launch.patch import Args
 from ge2.launch.record import LaunchRecord
@@ -164,3 +166,45 @@ def test_rows_of_a_table_up_to_a_named_dimension_have_a_class_plan() -> None:
         sized = plans.find({"batch": 3, "seq": length}, {})
         assert sized is not None
         assert plan_at(sized, {"batch": 3, "seq": length}).steps[0].problem.inputs[1] is not None
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f32"])
+@pytest.mark.parametrize("batch", [1, 8, 32, 256])
+def test_products_of_few_and_of_many_rows_have_kernels_of_their_own(dtype: str, batch: int) -> None:
+    """The plan that sizes share takes for each product what would be best for one size."""
+    g = GraphBuilder("products")
+    x = g.input("x", dtype, ["batch", "seq", 384])
+    for rows, columns in ((1536, 384), (384, 1536)):
+        weight = np.ones((rows, columns), numpy_dtype(dtype))
+        x = g.gemm_bias_act(x, g.weight(f"w{rows}", weight), trans_b=True)
+    g.output("y", x)
+    values, profile = {"batch": batch, "seq": 128}, profile_for("sm_90a")
+    graph = optimize(g.graph).graph
+    sized = ClassPlans(graph, profile).find(values, {})
+    assert sized is not None
+    alone = make_plan(concretize(graph, values), profile)
+    assert [step.choice and step.choice.variant for step in plan_at(sized, values).steps] == [
+        step.choice and step.choice.variant for step in alone.steps]
+
+
+def test_products_of_what_a_slice_leaves_have_a_class_plan() -> None:
+    """Rows that a slice leaves none of at small sizes are no reason to fail."""
+    g = GraphBuilder("sliced")
+    x = g.input("x", "f16", ["rows", 64])
+    kept = g.slice(x, starts=(100,), ends=(2**31 - 1,), axes=(0,))
+    g.output("y", g.matmul(kept, g.weight("w", np.ones((64, 32), np.float16))))
+    plans = ClassPlans(optimize(g.graph).graph, profile_for("sm_90a"))
+    for rows in (150, 700, 5000):
+        sized = plans.find({"rows": rows}, {})
+        assert sized is not None
+        assert plan_at(sized, {"rows": rows}).steps[-1].problem.outputs[0].shape[-2] == rows - 100
+
+
+@pytest.mark.parametrize("values", [{"a": 1, "b": 128}, {"a": 8, "b": 691}, {"a": 3, "b": 5000}])
+def test_other_members_are_of_the_class_and_some_have_few_rows(values: dict[str, int]) -> None:
+    known = classify(values)
+    assert known is not None
+    others = list(known.others(values))
+    assert others and all(classify(other) is known and other != values for other in others)
+    few = values["a"] * values["b"] * 2
+    assert any(other["a"] * other["b"] <= few for other in others)
