@@ -442,6 +442,15 @@ def pad_cases() -> Iterator[Case]:
         yield _case(_label(row), "PAD", [operand(row["dtype"], shape, row["x"])],
                     [operand(row["dtype"], out, "dense")],
                     {"mode": row["mode"], "pads": (*low, *high), "value": row["value"]})
+    for mode, dtype, shape, pads in (
+            ("constant", "f16", (2, 3, 9, 26), (0, 0, 1, 1, 0, 0, 1, 1)),
+            ("reflect", "f32", (3, 90, 13), (0, 3, 3, 0, 3, 3)),
+            ("edge", "u8", (5, 61), (1, -2, 2, 19)), ("wrap", "f64", (40, 7), (0, 5, 0, -1))):
+        rank = len(shape)
+        out = tuple(n + pads[i] + pads[rank + i] for i, n in enumerate(shape))
+        yield _case(f"rows of {shape} {dtype} by {pads} {mode}", "PAD",
+                    [operand(dtype, shape, "dense")], [operand(dtype, out, "dense")],
+                    {"mode": mode, "pads": pads, "value": 1.0})
 
 
 def resample_cases() -> Iterator[Case]:

@@ -157,6 +157,13 @@ def gather_staged(problem: Problem, variant: Variant, device: DeviceProfile) -> 
             or _exceeds_shared(staged_bytes(problem, variant) + 1024, device))
 
 
+def pad_rows(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Aligned tensors whose rows show a few vectors of x."""
+    from ...launch.pad import rows_refusal
+
+    return rows_refusal(problem)
+
+
 def norm_gemm(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
     """Rows lie in shared memory, next to stages of B."""
     from ...launch.norm_gemm import norm_gemm_refusal
@@ -346,6 +353,7 @@ CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "gather_staged": gather_staged,
     "lab_realization": refuse_realization,
     "pool2d_window": refuse_pool_window,
+    "pad_rows": pad_rows,
     "row_cluster": refuse_cluster,
     "row_column": refuse_column,
     "row_copied": refuse_copied,

@@ -226,6 +226,15 @@ def gather_staging(variant: Variant, facts: Facts, device: DeviceProfile) -> flo
     return 40.0 if pays else 0.0
 
 
+def pad_ends(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
+    """Where most warps meet the end of a row, that end is better made apart."""
+    from ...launch.pad import pads_short_rows
+
+    if variant.kernel.name != "pad_rows":
+        return 0.0
+    return 15.0 if pads_short_rows(facts.problem) else -15.0
+
+
 def scan_shape(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
     """Rows that are neighbours take a thread each, others as many as their length is worth."""
     threads = variant.param("THREADS") if variant.kernel.name == "row_scan" else None
@@ -257,6 +266,7 @@ OPERATOR_RULES: dict[str, VariantRule] = {
     "ELEMENTWISE": elementwise_size,
     "CONCAT": concat_words,
     "GATHER": gather_staging,
+    "PAD": pad_ends,
     "RESAMPLE": resample_rows,
     "CONV2D": conv_shape,
     "ATTENTION": attention_tiles,
