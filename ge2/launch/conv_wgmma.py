@@ -10,14 +10,22 @@ import numpy as np
 
 from ..compiler.ir.size import smaller
 from ..compiler.kernels.conv_plans import conv_sizes, lines_plan
-from ..compiler.kernels.conv_wgmma_plans import SIDE, PaddedPlan, padded_plan, refuse_padded
+from ..compiler.kernels.conv_wgmma_plans import (
+    SIDE,
+    PaddedPlan,
+    Stages,
+    padded_plan,
+    refuse_padded,
+    shares_rows,
+    stages_of,
+)
 from ..errors import Unsupported
 from ..problem import Problem
 from .conv import addend_slots, conv_problem, dense_operands, epilogue_context
 from .conv_lines import ALIGN_SLACK, CHUNK, arrange_checks, arrange_launch
 from .elementwise import axes_fields, axes_value
 from .gemm_planes import aligned
-from .gemm_wgmma import BOX_BYTES, MAP_BYTES, MAX_STAGES, ROW_BYTES, SHARED_BYTES
+from .gemm_wgmma import MAP_BYTES, ROW_BYTES
 from .record import (
     WORKSPACE,
     ArgsBuilder,
@@ -33,15 +41,13 @@ if TYPE_CHECKING:
     from ..compiler.kernels.metadata import Variant
     from ..evidence.device import DeviceProfile
 
-_STORES = 2  # buffers of a warp
-
 
 @lru_cache(maxsize=1)
 def _layout() -> tuple[np.dtype[Any], int, str]:
     """Return the layout of Args, how many words fill it up to 64 bytes, and its checks."""
     pairs = [(name, "i4", (2,)) for name in ("extent", "pad", "dilation")]
     shape = args_dtype(("pixel", axes_fields(3)), ("step", axes_fields(3)), *pairs,
-                       ("channels", "i4"), ("group_out", "i4"))
+                       ("channels", "i4"), ("group_out", "i4"), ("box_rows", "i4"))
     fields: list[tuple[Any, ...]] = [
         ("map_a", "u8", (16,)), ("map_b", "u8", (16,)),
         *((name, "i8") for name in ("m", "n", "k", "batches")),
@@ -64,32 +70,31 @@ class PaddedRule:
             return []
         if refusal := refuse_padded(problem, variant, device):
             raise Unsupported(refusal, argument=variant.id, found=problem)
-        plan, lines = padded_plan(problem), lines_plan(problem)
+        plan, lines = padded_plan(problem, shares_rows(variant)), lines_plan(problem)
+        stages = stages_of(plan, variant)
         filters = aligned(plan.x_chunks * CHUNK)
         workspace = filters + plan.w_chunks * CHUNK
         bm, bn = int(variant.param("BM")), int(variant.param("BN"))
         consumers = 1 if variant.param("SCHEDULE") == "single" else 2
-        stores = consumers * 4 * _STORES * BOX_BYTES
-        stage = (bm + bn) * ROW_BYTES
-        stages = min(MAX_STAGES, (SHARED_BYTES - ALIGN_SLACK - 256 - stores) // stage)
         _, padding, checks = _layout()
         context = tuple(sorted({
             **variant.param_map, **epilogue_context(problem), "PADDING": padding,
-            "ARGS_CHECKS": "\n".join((arrange_checks(), checks)), "STAGES": stages,
-            "STORES": _STORES, "chunk_tile": lines.chunk_tile, "x_vector": lines.x_vector,
+            "ARGS_CHECKS": "\n".join((arrange_checks(), checks)), "STAGES": stages.count,
+            "STORES": 1, "TAPS": plan.step_taps, "HALO": stages.halo,
+            "chunk_tile": lines.chunk_tile, "x_vector": lines.x_vector,
             "y_vector": _neighbours(problem),
         }.items()))
         arrange, product = (KernelSource(variant.kernel.template, context, entry)
                             for entry in variant.kernel.entries)
-        args, relocs = _args(problem, plan)
+        args, relocs = _args(problem, plan, stages)
         sizes = conv_sizes(problem)
         tiles = -(-sizes.group_out // bm) * sizes.groups * -(-plan.pixels // bn)
         return [
             arrange_launch(problem, arrange, (plan.rows, plan.columns), filters, workspace),
             LaunchRecord(product, (smaller(tiles, device.sm_count), 1, 1),
                          (128 * (1 + consumers), 1, 1), args, relocs,
-                         stages * (stage + 16) + stores + ALIGN_SLACK,
-                         tensor_maps=_maps(problem, plan, bm, bn, filters),
+                         stages.count * (stages.nbytes + 16) + stages.stores + ALIGN_SLACK,
+                         tensor_maps=_maps(problem, plan, bm, stages.box, filters),
                          workspace=workspace, pdl=True)]
 
     def examples(self, variant: Variant) -> list[Problem]:
@@ -107,23 +112,25 @@ def _neighbours(problem: Problem) -> int:
     return 2 if even else 1
 
 
-def _args(problem: Problem, plan: PaddedPlan) -> tuple[bytes, Any]:
+def _args(problem: Problem, plan: PaddedPlan, stages: Stages) -> tuple[bytes, Any]:
     _, w, y = dense_operands(problem)
     sizes = conv_sizes(problem)
     shape = {
         "pixel": axes_value((y.shape[0], plan.rows, plan.columns)),
-        "step": axes_value((*w.shape[2:], plan.depth)),
+        "step": axes_value((w.shape[2] // plan.step_taps, w.shape[3], plan.depth)),
         "extent": y.shape[2:],
         "pad": cast("tuple[int, ...]", problem.attr_map["pads"])[:2],
         "dilation": problem.attr_map["dilations"],
         "channels": w.shape[0], "group_out": sizes.group_out,
+        "box_rows": stages.box,
     }
-    values = {"m": sizes.group_out, "n": plan.pixels, "k": plan.taps * plan.depth * SIDE,
-              "batches": sizes.groups, "shape": shape}
+    steps = plan.taps // plan.step_taps * plan.depth
+    values = {"m": sizes.group_out, "n": plan.pixels, "k": steps * SIDE, "batches": sizes.groups,
+              "shape": shape}
     return ArgsBuilder(_layout()[0], values, addend_slots(problem)).pack()
 
 
-def _maps(problem: Problem, plan: PaddedPlan, bm: int, bn: int, filters: int
+def _maps(problem: Problem, plan: PaddedPlan, bm: int, box: int, filters: int
           ) -> tuple[TensorMapSpec, ...]:
     """Return the maps of the filters [tap][filter][channel] and of x [group][pixel][channel]."""
     dtype, sizes = problem.outputs[0].dtype, conv_sizes(problem)
@@ -134,7 +141,7 @@ def _maps(problem: Problem, plan: PaddedPlan, bm: int, bn: int, filters: int
                       (plan.taps * line, line), (SIDE, bm, 1), ROW_BYTES),
         TensorMapSpec(MAP_BYTES, WORKSPACE, 0, dtype,
                       (plan.chunks * 8, plan.pixels, sizes.groups),
-                      (sizes.groups * line, line), (SIDE, bn, 1), ROW_BYTES),
+                      (sizes.groups * line, line), (SIDE, box, 1), ROW_BYTES),
     )
 
 

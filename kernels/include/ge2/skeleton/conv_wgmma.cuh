@@ -5,6 +5,9 @@
 // any other, so that a tile of X is one box of consecutive pixels; before the first and behind the
 // last image the copy engine fills in zeros. What is computed for pixels without an output, those
 // behind a row or an image, is not written.
+//
+// A stage may serve all kernel rows of a kernel column: with rows of a multiple of 8 pixels, each
+// reads the same box of pixels from another place on, where the swizzle begins anew.
 #pragma once
 
 #include <ge2/ptx/address.cuh>
@@ -17,12 +20,13 @@ namespace ge2 {
 
 struct ConvPadded {
     Axes<3> pixel;    // images, rows, columns, as x is padded
-    Axes<3> step;     // kernel rows, kernel columns, steps of 64 channels
+    Axes<3> step;     // kernel rows by TAPS, kernel columns, steps of 64 channels
     int extent[2];    // of y: rows, columns
     int pad[2];
     int dilation[2];
     int channels;     // of y
     int group_out;
+    int box_rows;     // pixels of a box; a stage has as many boxes as 256 pixels each ask for
 
     // Where y[image][channel] has the output of a padded pixel; -1: nowhere.
     long long output(int padded, int channel) const {
@@ -51,27 +55,43 @@ struct ConvPadded {
     }
 };
 
-// What WgmmaGemm asks of a convolution's plan. VEC neighbours of y are written at once.
-template <typename Args, typename T, int VEC>
+// What WgmmaGemm asks of a convolution's plan. VEC neighbours of y are written at once. A stage has
+// filters of KERNEL_ROWS taps, and pixels for BN sums and the HALO behind them that those taps read.
+template <typename Args, typename T, int VEC, int BN, int KERNEL_ROWS, int HALO_PIXELS>
 struct ConvWgmma : WindowPlan {
     static constexpr bool DIRECT = true;
+    static constexpr int TAPS = KERNEL_ROWS;
+    static constexpr int HALO = HALO_PIXELS;
+    static constexpr int BOXES = (BN + HALO + 255) / 256;
 
-    // A box of filters of a tap and one of pixels, shifted to where the tap reads.
+    static int tap_rows(const Args& args) {
+        return args.shape.dilation[0] * static_cast<int>(args.shape.pixel.extent[2]);
+    }
+
+    // Filters of the taps, and the pixels from where the first tap reads.
     template <typename TileA, typename TileB>
     static void load(const Args& args, const WgmmaWork& work, int step, unsigned stage,
                      unsigned bar) {
         const ConvPadded& s = args.shape;
         unsigned at[3];
         coordinates(static_cast<unsigned>(step), s.step, at);
-        const int tap = static_cast<int>(at[0]) * static_cast<int>(s.step.extent[1]) +
-                        static_cast<int>(at[1]);
-        const int down = static_cast<int>(at[0]) * s.dilation[0] - s.pad[0];
-        const int right = static_cast<int>(at[1]) * s.dilation[1] - s.pad[1];
-        const int shift = down * static_cast<int>(s.pixel.extent[2]) + right;
-        const int channel = static_cast<int>(at[2]) * 64;
-        TileA::load(stage, &args.map_a, work.row + work.batch * s.group_out, channel, tap, bar);
-        TileB::load(stage + TileA::BYTES, &args.map_b, work.column + shift, channel, work.batch,
-                    bar);
+        const int first_row = static_cast<int>(at[0]) * TAPS;
+        const int column = static_cast<int>(at[1]), channel = static_cast<int>(at[2]) * 64;
+        const int shift = first_row * tap_rows(args) + column * s.dilation[1] -
+                          s.pad[0] * static_cast<int>(s.pixel.extent[2]) - s.pad[1];
+        ptx::mbarrier_arrive_expect_tx(bar, TAPS * TileA::BYTES + BOXES * s.box_rows * 128);
+#pragma unroll
+        for (int tap = 0; tap < TAPS; ++tap) {
+            TileA::load(stage + tap * TileA::BYTES, &args.map_a,
+                        work.row + work.batch * s.group_out, channel,
+                        (first_row + tap) * static_cast<int>(s.step.extent[1]) + column, bar);
+        }
+#pragma unroll
+        for (int box = 0; box < BOXES; ++box) {
+            const int pixel = box * s.box_rows;
+            TileB::load(stage + TAPS * TileA::BYTES + pixel * 128, &args.map_b,
+                        work.column + shift + pixel, channel, work.batch, bar);
+        }
     }
 
     // Writes 16 channels of the pixels in a box, a channel at a time.

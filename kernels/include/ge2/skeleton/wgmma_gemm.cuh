@@ -20,8 +20,20 @@ namespace ge2 {
 // epilogue runs under the other's products. Single: one consumer group.
 enum class WgmmaSchedule { COOPERATIVE, PINGPONG, SINGLE };
 
-// k runs over the elements of windows, from one of which to the next operands are shifted.
+// k runs over the elements of windows, from one of which to the next B is shifted.
 struct WindowPlan {};
+
+// What a stage holds: of a WindowPlan a tile of A for each of TAPS elements, and HALO rows of B
+// behind those of the tile, so that from each element to the next B begins tap_rows(args) later.
+// Enumerators, since constants would leave symbols and so change every cubin.
+template <typename Plan, bool = __is_base_of(WindowPlan, Plan)>
+struct StageTaps {
+    enum { TAPS = 1, HALO = 0 };
+};
+template <typename Plan>
+struct StageTaps<Plan, true> {
+    enum { TAPS = Plan::TAPS, HALO = Plan::HALO };
+};
 
 // An output tile, or a part of its sums.
 struct WgmmaWork {
@@ -49,8 +61,8 @@ struct WgmmaWork {
 //   with PLANES == 3, Args also has the f32 operands a and b, and flags: of which 64 by 64 elements
 //                      of a, then of b, have an infinity or NaN (row: flags of 64 rows of a matrix,
 //                      column: where those of b begin, batch[0], batch[1]: flags of a matrix)
-// A plan of WindowPlan loads the tiles of a step itself, load<TileA, TileB>(args, work, step, stage,
-// bar), and writes what is in a box, write<Box>(args, box, work, lane); it is DIRECT.
+// A WindowPlan has TAPS, HALO and tap_rows(args), see StageTaps, loads a stage itself, load<TileA,
+// TileB>(args, work, step, stage, bar), and writes a box, write<Box>(args, box, work, lane); DIRECT.
 template <typename Plan>
 struct WgmmaGemm {
     using Args = typename Plan::Args;
@@ -68,7 +80,9 @@ struct WgmmaGemm {
     static constexpr int STEPS_M = GROUP_ROWS / 64;
     static constexpr int SUMS = STEPS_M * BN / 2 * (Plan::PROMOTE == 0 ? 1 : 2);
     static constexpr int PRODUCTS = Plan::PLANES == 1 ? 1 : 6;
-    static constexpr unsigned STAGE_BYTES = TileA::BYTES + TileB::BYTES;
+    using Taps = StageTaps<Plan>;
+    static constexpr unsigned STAGE_BYTES =
+        Taps::TAPS * TileA::BYTES + TileB::BYTES + Taps::HALO * 128;
     static constexpr int EMPTY_ARRIVALS = 4 * (PINGPONG ? 1 : CONSUMERS);
     // More than 168 registers a thread must come from the producer, which needs few.
     static constexpr bool MOVES_REGISTERS = CONSUMERS == 2;
@@ -80,6 +94,7 @@ struct WgmmaGemm {
 
     struct Shared {
         unsigned stages, stores, full, empty;
+        unsigned tap_rows = 0;  // of B in a stage, from one tap to the next
 
         Shared() {
             stages = ptx::smem_address(shared_memory());
@@ -146,10 +161,10 @@ struct WgmmaGemm {
         const unsigned stage = shared.stages + ring.stage * STAGE_BYTES;
         const unsigned full = shared.full + ring.stage * 8;
         ptx::mbarrier_wait(shared.empty + ring.stage * 8, ring.parity ^ 1);
-        ptx::mbarrier_arrive_expect_tx(full, STAGE_BYTES);
         if constexpr (__is_base_of(WindowPlan, Plan)) {
             Plan::template load<TileA, TileB>(args, work, step, stage, full);
         } else {
+            ptx::mbarrier_arrive_expect_tx(full, STAGE_BYTES);
             TileA::load(stage, &args.map_a, work.row, step * BK, a, full);
             TileB::load(stage + TileA::BYTES, &args.map_b, work.column, step * BK, b, full);
         }
@@ -192,15 +207,20 @@ struct WgmmaGemm {
             ptx::mbarrier_wait(shared.full + ring.stage * 8, ring.parity);
             const unsigned stage = shared.stages + ring.stage * STAGE_BYTES;
             const unsigned long long a = TileA::descriptor(stage) + row / 64 * TileA::STEP_I64;
-            const unsigned long long b = TileB::descriptor(stage + TileA::BYTES);
+            const unsigned long long b = TileB::descriptor(stage + Taps::TAPS * TileA::BYTES);
             ptx::wgmma_fence();
 #pragma unroll
-            for (int k = 0; k < 4; ++k) {
+            for (int tap = 0; tap < Taps::TAPS; ++tap) {
+                const unsigned long long tap_a = a + tap * (TileA::BYTES / 16);
+                const unsigned long long tap_b = b + tap * shared.tap_rows * (128 / 16);
 #pragma unroll
-                for (int i = 0; i < STEPS_M; ++i) {
-                    ge2::wgmma<BN, TileA::TRANSPOSED, TileB::TRANSPOSED>(
-                        Operand{}, acc[i], a + i * TileA::STEP_I64 + k * TileA::STEP_K,
-                        b + k * TileB::STEP_K, step > 0 || k > 0);
+                for (int k = 0; k < 4; ++k) {
+#pragma unroll
+                    for (int i = 0; i < STEPS_M; ++i) {
+                        ge2::wgmma<BN, TileA::TRANSPOSED, TileB::TRANSPOSED>(
+                            Operand{}, acc[i], tap_a + i * TileA::STEP_I64 + k * TileA::STEP_K,
+                            tap_b + k * TileB::STEP_K, step > 0 || tap > 0 || k > 0);
+                    }
                 }
             }
             ptx::wgmma_commit();
@@ -451,7 +471,8 @@ struct WgmmaGemm {
 
     static void run(const Args& args) {
         if constexpr (Plan::PDL) ptx::griddep_launch_dependents();
-        const Shared shared;
+        Shared shared;
+        if constexpr (__is_base_of(WindowPlan, Plan)) shared.tap_rows = Plan::tap_rows(args);
         const Tiles tiles(args);
         // Through a shuffle, so that the compiler knows that all lanes of a warp agree.
         const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / GROUP), 0);
