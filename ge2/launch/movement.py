@@ -1,16 +1,17 @@
-"""Launch rules of kernels that only move data: concatenation."""
+"""Launch rules of concatenation: a copy for each input, or all inputs at once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..compiler.ir.size import common_divisor
-from ..compiler.kernels.walk import Walk, vector_width, walk_of
+from ..compiler.kernels.walk import INT32_MAX, Walk, vector_width, walk_of
 from ..contract import DTYPES
 from ..problem import Problem, TensorSpec
 from .elementwise import axes_fields, axes_value, index_types
@@ -101,6 +102,79 @@ class ConcatRule:
         ]
 
 
+_MOST_INPUTS = 8  # that a thread of concat_rows chooses between
+
+
+def _widths(problem: Problem) -> list[int]:
+    """Return the elements of each input between neighbours of the axes before the joined one."""
+    axis = problem.attr_map["axis"]
+    assert isinstance(axis, int), axis
+    return [prod(x.shape[axis:]) for x in problem.inputs if x is not None]
+
+
+def rows_refusal(problem: Problem) -> str:
+    """Return why concat_rows cannot serve a problem, or an empty string."""
+    tensors = [t for t in problem.tensors if t is not None]
+    if len(problem.inputs) > _MOST_INPUTS:
+        return f"more than {_MOST_INPUTS} inputs"
+    if not all(t.is_dense and t.align >= 16 for t in tensors):
+        return "a tensor is strided, or not aligned to 16 bytes"
+    if problem.outputs[0].size > INT32_MAX - 64 * 1024:
+        return "an offset exceeds 31 bits"
+    return ""
+
+
+def long_pieces(problem: Problem) -> bool:
+    """Whether few warps of concat_rows meet an end of a piece, and concat_copy has narrow words."""
+    size, widths = DTYPES[problem.outputs[0].dtype].itemsize, _widths(problem)
+    words = min(common_divisor(16, width * size) for width in widths)
+    return words < 8 and min(widths) * size >= 64 * 16
+
+
+@lru_cache(maxsize=64)
+def _rows_layout(inputs: int) -> tuple[np.dtype[Any], str]:
+    dtype = args_dtype(*((f"in{i}", "u8") for i in range(inputs)), ("out", "u8"), ("size", "i4"),
+                       ("rows", "i4"), ("axes", axes_fields(2)), ("start", "i4", (inputs + 1,)))
+    return dtype, args_checks(dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class RowsRule:
+    """concat_rows: one record for all inputs; dense and aligned."""
+
+    def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
+        """See LaunchRule."""
+        out, inputs, widths = problem.outputs[0], len(problem.inputs), _widths(problem)
+        if out.size == 0:
+            return []
+        size, across = DTYPES[out.dtype].itemsize, sum(widths)
+        dtype, checks = _rows_layout(inputs)
+        context = {**variant.param_map, "inputs": inputs, "vector": 16 // size,
+                   "type": WORDS[size], "ARGS_CHECKS": checks}
+        rows = out.size // across
+        values = {"size": out.size, "rows": rows, "axes": axes_value((rows, across)),
+                  "start": [sum(widths[:i]) for i in range(inputs + 1)]}
+        args, relocs = ArgsBuilder(dtype, values, {
+            **{f"in{i}": (i, 0) for i in range(inputs)}, "out": (inputs, 0)}).pack()
+        threads = int(variant.param("THREADS"))
+        source = KernelSource(variant.kernel.template, tuple(sorted(context.items())),
+                              variant.kernel.name)
+        return [LaunchRecord(source, (-(-out.size // (threads * (16 // size))), 1, 1),
+                             (threads, 1, 1), args, relocs)]
+
+    def examples(self, variant: Variant) -> list[Problem]:
+        """See LaunchRule."""
+        def dense(dtype: str, *shape: int) -> TensorSpec:
+            return TensorSpec.dense(dtype, shape)
+
+        return [
+            concat_problem([dense("f16", 5, 37), dense("f16", 5, 9), dense("f16", 5, 16)], 1),
+            concat_problem([dense("f32", 3, n, 7) for n in (5, 0, 2)], 1),
+            concat_problem([dense("u8", 3, 70), dense("u8", 3, 1)], 1),
+            concat_problem([dense("i64", 6), dense("i64", 3)], 0),
+        ]
+
+
 def concat_problem(inputs: Sequence[TensorSpec], axis: int) -> Problem:
     """Return the CONCAT problem of these inputs with a dense output."""
     shape = list(inputs[0].shape)
@@ -109,4 +183,4 @@ def concat_problem(inputs: Sequence[TensorSpec], axis: int) -> Problem:
                    (("axis", axis),))
 
 
-RULES: dict[str, LaunchRule] = {"movement.concat": ConcatRule()}
+RULES: dict[str, LaunchRule] = {"movement.concat": ConcatRule(), "movement.rows": RowsRule()}

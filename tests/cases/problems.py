@@ -395,6 +395,11 @@ def concat_cases() -> Iterator[Case]:
                   operand(dtype, shapes[2], "dense")]
         yield _case(_label(row), "CONCAT", inputs, [operand(dtype, tuple(total), "dense")],
                     {"axis": axis})
+    for dtype, widths, rows in (("f16", (37, 11, 128), 5), ("u8", (65, 3, 1, 40), 7),
+                                ("f32", (9, 5), 61), ("i64", (1, 4, 2), 3)):
+        yield _case(f"{rows} rows of {widths} {dtype}", "CONCAT",
+                    [operand(dtype, (rows, width), "dense") for width in widths],
+                    [operand(dtype, (rows, sum(widths)), "dense")], {"axis": 1})
 
 
 def gather_cases() -> Iterator[Case]:

@@ -149,6 +149,13 @@ def transpose_tiled(problem: Problem, variant: Variant, device: DeviceProfile) -
     return ""
 
 
+def concat_rows(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """A few dense and aligned inputs."""
+    from ...launch.movement import rows_refusal
+
+    return rows_refusal(problem)
+
+
 def gather_staged(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
     """Dense rows in whole 16-byte words, few enough of them to be kept."""
     from ...launch.gather import staged_bytes, staged_refusal
@@ -345,6 +352,7 @@ CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "attention_mma": attention_mma,
     "attention_simt": attention_simt,
     "attention_wgmma": attention_wgmma,
+    "concat_rows": concat_rows,
     "conv2d_size": refuse_conv,
     "conv2d_lines": refuse_lines,
     "conv2d_wgmma": refuse_padded,

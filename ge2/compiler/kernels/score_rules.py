@@ -201,7 +201,14 @@ def conv_shape(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
 
 
 def concat_words(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
-    """Narrow words need many of them in flight; for wide ones fewer registers are better."""
+    """Narrow words need many of them in flight; for wide ones fewer registers are better.
+
+    Where words are narrow and pieces long, shifting them out of wide ones beats both.
+    """
+    if variant.kernel.name == "concat_rows":
+        from ...launch.movement import long_pieces
+
+        return 20.0 if long_pieces(facts.problem) else -20.0
     narrow = min(facts.alignment.values()) < 8
     return 5.0 if (variant.param("UNROLL") == 8) == narrow else 0.0
 
