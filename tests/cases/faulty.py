@@ -15,9 +15,10 @@ _STORE = "            ge2::from_compute<{{ out_types[loop.index0] }}>({{ result 
 FAULTS: dict[str, tuple[str, str]] = {
     "faulty_half": (_SKIP, ">= size / 2) continue;"),
     "faulty_value": (_STORE, _STORE.replace("{{ result }}", "({{ result }}) + (at[u][0] == 5)")),
-    # The compiler must not know that the loop never ends, or it drops it.
-    "faulty_loop": (_START, "    for (int on = 1; on != 0;) asm volatile(\"\" : \"+r\"(on));\n"
-                    + _START),
+    # An instruction, or a loop without effects is dropped.
+    "faulty_loop": (_START, "    while (true)\n#ifdef __CUDACC_RTC__\n"
+                    "        asm volatile(\"nanosleep.u32 1000;\");\n#else\n"
+                    "        asm volatile(\"\");\n#endif\n" + _START),
     "faulty_trap": (_START, "#ifdef __CUDACC_RTC__\n    __trap();\n#else\n"
                     "    __builtin_trap();\n#endif\n" + _START),
     "faulty_address": (_START, "    args.out0[1ll << 40] = args.out0[0];\n" + _START),
