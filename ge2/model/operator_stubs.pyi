@@ -1999,6 +1999,7 @@ class OperatorMethods:
         dtype: str,
         axis: Extent | None = None,
         epsilon: float | None = None,
+        p: Extent | None = None,
         axes: Sequence[Extent] | None = None,
         keepdims: bool = True,
         noop_with_empty_axes: bool = False,
@@ -2017,6 +2018,7 @@ class OperatorMethods:
             dtype: dtype, required. element type of the result.
             axis: int, default None. as the row operator.
             epsilon: float, default None. as the row operator.
+            p: int, default None. as the row operator.
             axes: ints, default None. as the row operator.
             keepdims: bool, default True. as the row operator.
             noop_with_empty_axes: bool, default False. as the row operator.

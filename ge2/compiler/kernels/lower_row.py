@@ -190,6 +190,14 @@ def _masked_softmax(dtype: str, attrs: dict[str, Any], inputs: Specs) -> RowOp:
     return replace(row, name="masked_softmax", finish=finish)
 
 
+def _lp_norm(dtype: str, attrs: dict[str, Any], inputs: Specs) -> RowOp:
+    """x over its norm; a row of zeros stays one."""
+    row = build_row_op("l1_normalize" if attrs["p"] == 1 else "l2_normalize", dtype)
+    empty = input(0, dtype).eq(0.0)  # the only state is the sum
+    return replace(row, name=f"lp_norm_{row.name}",
+                   finish=tuple(where(empty, 0.0, result) for result in row.finish))
+
+
 def _add_norm(name: str) -> Callable[[str, dict[str, Any], Specs], RowOp]:
     return lambda dtype, attrs, inputs: build_row_op(
         name, dtype, epsilon=attrs["epsilon"], rounding=attrs["rounding"] or "")
@@ -214,6 +222,7 @@ _TABLE: dict[str, _Row] = {
     "ADD_LAYER_NORM": _Row(_add_norm("add_layer_norm"), _trailing),
     "ADD_RMS_NORM": _Row(_add_norm("add_rms_norm"), _trailing),
     "RMS_NORM": _Row(_rms_norm, _trailing),
+    "LP_NORM": _Row(_lp_norm, _one_axis),
     "QUANTIZE_ROWS": _Row(_named("quantize_rows"), _last),
     "CROSS_ENTROPY": _Row(_named("cross_entropy"), _last),
     "ARGMAX": _Row(_arg("argmax"), _one_axis),

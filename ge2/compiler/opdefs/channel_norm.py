@@ -193,7 +193,7 @@ OPDEFS = (
           family="row", dtypes=FLOATS, decompose=_decompose_group_norm,
           doc="Layer norm over each channel of each sample, then scale and bias per channel."),
     OpDef("LP_NORM", ("x",), 1, (AXIS, AttrSpec("p", "int", 2, doc="1 or 2")), _infer_lp,
-          _reference_lp, properties=ROW_PROPERTIES, family="row", dtypes=FLOATS,
+          _reference_lp, properties=ROW_PROPERTIES | {"prologue"}, family="row", dtypes=FLOATS,
           decompose=_decompose_lp, doc="x divided by its norm along an axis; 0 where that is 0."),
     OpDef("MEAN_VARIANCE_NORM", ("x",), 1,
           (AttrSpec("axes", "ints", (0, 2, 3), doc="axes of the statistics"),), _infer_mvn,

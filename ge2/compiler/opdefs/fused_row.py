@@ -10,12 +10,14 @@ from ...errors import GraphError
 from ..ir.expr import ExprBundle
 from ..ir.nodes import TensorType
 from . import activations as act
-from . import normalize, reduce
+from . import channel_norm, normalize, reduce
 from .opdef import ALL, Array, Arrays, OpDef, Types, fill_attrs
 from .shapes import broadcast
 
 BASES: dict[str, OpDef] = {
-    op.name: op for op in (*normalize.OPDEFS, *reduce.OPDEFS) if op.name != "MASKED_SOFTMAX"
+    op.name: op for op in (*normalize.OPDEFS, *reduce.OPDEFS,
+                           *(op for op in channel_norm.OPDEFS if op.name == "LP_NORM"))
+    if op.name != "MASKED_SOFTMAX"
 }
 
 
@@ -77,6 +79,7 @@ OPDEFS = (
         AttrSpec("dtype", "dtype", REQUIRED, doc="element type of the result"),
         AttrSpec("axis", "int", None, doc="as the row operator"),
         AttrSpec("epsilon", "float", None, doc="as the row operator"),
+        AttrSpec("p", "int", None, doc="as the row operator"),
         AttrSpec("axes", "ints", None, doc="as the row operator"),
         AttrSpec("keepdims", "bool", True, doc="as the row operator"),
         AttrSpec("noop_with_empty_axes", "bool", False, doc="as the row operator")),

@@ -13,8 +13,8 @@ from .pass_manager import PassResult
 
 # Operators that can be decomposed but have a kernel that does all of it in one launch.
 NATIVE = frozenset({
-    "ATTENTION", "GEMM_BIAS_ACT", "NORM_GEMM", "CUMSUM", "CUMPROD", "PAD", "REDUCE_L1", "REDUCE_L2",
-    "REDUCE_SUMSQUARE", "REDUCE_LOGSUM", "REDUCE_LOGSUMEXP",
+    "ATTENTION", "GEMM_BIAS_ACT", "NORM_GEMM", "CUMSUM", "CUMPROD", "LP_NORM", "PAD", "REDUCE_L1",
+    "REDUCE_L2", "REDUCE_SUMSQUARE", "REDUCE_LOGSUM", "REDUCE_LOGSUMEXP",
 })
 
 

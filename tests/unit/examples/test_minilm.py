@@ -76,6 +76,7 @@ def test_launches(small, dtype, sizes):
     layers = 2
     assert ops["NORM_GEMM"] == ops["GEMM_BIAS_ACT"] == 2 * layers
     assert len(found.plan.records) < found.launches_before
+    assert found.plan.steps[-1].node.op == "FUSED_ROW"  # mean and unit length in one
 
 
 def forward(folder: Path, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:

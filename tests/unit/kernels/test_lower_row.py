@@ -54,6 +54,16 @@ def test_layer_norm_over_trailing_axes(axis, bias):
     _solve("RMS_NORM", [x, affine[0]], {"axis": axis, "epsilon": 1e-3})
 
 
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_lp_norm_leaves_zeros_and_keeps_nan(p, axis):
+    x = np.moveaxis(_x(3, 4, 5), -1, axis).copy()
+    rows = np.moveaxis(x, axis, -1)
+    rows[0, 0], rows[1, 1, 2] = 0.0, np.nan
+    _solve("LP_NORM", [x], {"axis": axis, "p": p})
+    assert np.isnan(opdefs.reference("LP_NORM", [x], {"axis": axis, "p": p})[0]).sum() == 5
+
+
 @pytest.mark.parametrize("keepdims", [True, False])
 @pytest.mark.parametrize("axes", [[0], [1], [2], [0, 1], [1, 2], [0, 1, 2], None])
 def test_reductions_over_adjacent_axes(axes, keepdims):

@@ -36,6 +36,7 @@ REWRITES = {
     "residual and norm": "a = ADD(x, r)\ny = RMS_NORM(a, w)",
     "norm without bias": "a = LAYER_NORM(x, w)\ny = TANH(a)",
     "root mean square": "a = MUL(x, x)\nc = REDUCE_MEAN(a, axes=[-1])\nd = ADD(c, s)\ny = RSQRT(d)",
+    "unit length": "a = DIV(x, m)\nc = LP_NORM(a, p=1, axis=1)\ny = MUL(c, r)",
     "dropped axis": "a = ABS(x)\nc = REDUCE_MAX(a, axes=[1], keepdims=False)\ny = NEG(c)",
     "another type": 'a = SOFTMAX(x)\ny = CAST(a, to="f16")',
     "all axes": "a = SUB(x, r)\nc = MUL(a, a)\nd = REDUCE_SUM(c)\ny = SQRT(d)",
