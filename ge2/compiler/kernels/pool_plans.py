@@ -49,4 +49,6 @@ def refuse_pool_window(problem: Problem, variant: Variant, device: DeviceProfile
     assert x is not None
     if not x.is_dense:
         return "x is strided"
+    if x.size == 0 and problem.outputs[0].size:
+        return "windows lie in the padding alone"
     return "" if patch_plan(problem) else f"a window reads more than {_MOST_INPUTS} elements"
