@@ -98,7 +98,8 @@ def _conv_axes(problem: Problem, variant: Variant) -> CostAxes:
     assert x is not None
     size = DTYPES[x.dtype].itemsize
     name = variant.kernel.name
-    rows = _number(variant, "BM", 0)
+    rows = _number(variant, "BM", _number(variant, "CHANNELS", 0))
+    columns = _number(variant, "BN", _number(variant, "PIXELS", PIXELS))
     tensor = "tensor_core" in variant.kernel.flags
     efficiency = _EFFICIENCY.get(name, _DEFAULT_EFFICIENCY)
     if not rows:
@@ -107,10 +108,12 @@ def _conv_axes(problem: Problem, variant: Variant) -> CostAxes:
         return CostAxes(name, blocks, 8, flops_of(problem) / blocks, tensor,
                         2.0 * 128 * sizes.taps * size / 8, bytes_of(problem), efficiency)
     blocks = (math.ceil(sizes.group_out / rows) * sizes.groups
-              * math.ceil(max(sizes.pixels, 1) / PIXELS))
-    return CostAxes(name, blocks, 2, 2.0 * rows * PIXELS * sizes.taps, tensor,
-                    (rows + PIXELS) * sizes.taps * size, bytes_of(problem),
-                    efficiency * rows / (rows + 16.0))
+              * math.ceil(max(sizes.pixels, 1) / columns))
+    resident = 1 if "persistent" in variant.kernel.flags else 2
+    return CostAxes(name, blocks, resident, 2.0 * rows * columns * sizes.taps, tensor,
+                    (rows + columns) * sizes.taps * size, bytes_of(problem),
+                    efficiency * rows / (rows + 16.0),
+                    launches=1 + ("workspace" in variant.kernel.flags))
 
 
 def _attention_axes(problem: Problem, variant: Variant) -> CostAxes:

@@ -170,11 +170,18 @@ struct ConvProduct {
             const unsigned stage = stages + tile % STAGES * kStageBytes;
             Fragments fragments[2];
             const int from = share * (kBK / SPLIT);
-            const int depth = s.chunks * 8 - tile * kBK - from;  // the last tile's rest is zeros
+            const int depth = s.chunks * 8 - tile * kBK - from;
+            if (depth < kBK / SPLIT) {  // the last tile: behind its chunks are zeros
+#pragma unroll 1
+                for (int k = 0; k < depth; k += 16) {
+                    fragments[0].load(stage, from + k, row, column, lane);
+                    fragments[0].multiply(sum);
+                }
+                continue;
+            }
             fragments[0].load(stage, from, row, column, lane);
 #pragma unroll
             for (int k = 0; k < kBK / SPLIT; k += 16) {
-                if (k >= depth) break;
                 if (k + 16 < kBK / SPLIT)
                     fragments[k / 16 + 1 & 1].load(stage, from + k + 16, row, column, lane);
                 fragments[k / 16 & 1].multiply(sum);
