@@ -1,4 +1,4 @@
-"""Launch rule of resampling: tables of places and weights along one or two axes."""
+"""Launch rules of resampling: tables of places and weights along one or two axes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ..compiler.ir.size import common_divisor
+from ..compiler.kernels.walk import INT32_MAX
 from ..contract import DTYPES
 from ..problem import Problem, TensorSpec
 from .elementwise import axes_fields, axes_value, index_types
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ..evidence.device import DeviceProfile
 
 _SPECIALISED = (1, 2, 4)  # numbers of taps that the loops are unrolled for
+_MOST_STAGED = 64 * 1024  # bytes of a block: three of them fit on a multiprocessor of an H200
 _PICKED_BYTES, _SUMMED_BYTES = 8, 4  # of neighbours that one thread makes
 
 
@@ -129,6 +131,88 @@ class ResampleRule:
         ]
 
 
+@lru_cache(maxsize=1)
+def _staged_layout() -> tuple[np.dtype[Any], str]:
+    dtype = args_dtype(
+        ("x", "u8"), ("place_a", "u8"), ("weight_a", "u8"), ("place_b", "u8"), ("weight_b", "u8"),
+        ("y", "u8"), ("blocks", axes_fields(2)), ("rows_in", "i4"), ("columns_in", "i4"),
+        ("rows", "i4"), ("columns", "i4"))
+    return dtype, args_checks(dtype)
+
+
+def staged_bytes(problem: Problem, variant: Variant) -> int:
+    """Return the bytes of sums along rows that a block of resample_staged keeps."""
+    return _view(problem).rows[0] * int(variant.param("COLUMNS")) * _weight_size(problem)
+
+
+def _weight_size(problem: Problem) -> int:
+    return 8 if problem.outputs[0].dtype == "f64" else 4
+
+
+def staged_refusal(problem: Problem, variant: Variant) -> str:
+    """Return why resample_staged cannot serve a problem, or an empty string."""
+    y, seen = problem.outputs[0], _view(problem)
+    if None in seen.slots or any(n not in _SPECIALISED for n in seen.taps):
+        return "not two axes of sums of 1, 2 or 4 taps"
+    if seen.middle != 1 or seen.inner != 1:
+        return "the axes are not the last two"
+    vector = 16 // _weight_size(problem)
+    if seen.columns[1] % vector or y.align < min(vector * DTYPES[y.dtype].itemsize, 16):
+        return "rows of y are not whole vectors"
+    if max(seen.rows) * max(seen.columns) > INT32_MAX:
+        return "an offset within a plane exceeds 31 bits"
+    if staged_bytes(problem, variant) > _MOST_STAGED:
+        return "a plane has too many rows for their sums to be kept"
+    return ""
+
+
+def grows(problem: Problem) -> bool:
+    """Whether y has at least half as many rows again as x, and no fewer columns."""
+    seen = _view(problem)
+    return 2 * seen.rows[1] >= 3 * seen.rows[0] and seen.columns[1] >= seen.columns[0]
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRule:
+    """resample_staged: a block makes some columns of a plane."""
+
+    def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
+        """See LaunchRule."""
+        y = problem.outputs[0]
+        if y.size == 0:
+            return []
+        seen = _view(problem)
+        tiles = -(-seen.columns[1] // int(variant.param("COLUMNS")))
+        dtype, checks = _staged_layout()
+        context = {
+            **variant.param_map, "taps_a": seen.taps[0], "taps_b": seen.taps[1],
+            "type": DTYPES[y.dtype].c_type, "weight": "double" if y.dtype == "f64" else "float",
+            "ARGS_CHECKS": checks,
+        }
+        values = {
+            "blocks": axes_value((seen.outer, tiles)), "rows_in": seen.rows[0],
+            "columns_in": seen.columns[0], "rows": seen.rows[1], "columns": seen.columns[1],
+        }
+        names = ("place_a", "weight_a", "place_b", "weight_b")
+        args, relocs = ArgsBuilder(dtype, values, {
+            "x": (0, 0), "y": (len(problem.inputs), 0),
+            **{name: (1 + i, 0) for i, name in enumerate(names)}}).pack()
+        source = KernelSource(variant.kernel.template, tuple(sorted(context.items())),
+                              variant.kernel.name)
+        # The base of shared memory is rounded up by as much as is asked for in addition.
+        return [LaunchRecord(source, (seen.outer * tiles, 1, 1), (variant.param("THREADS"), 1, 1),
+                             args, relocs, smem=staged_bytes(problem, variant) + 1024)]
+
+    def examples(self, variant: Variant) -> list[Problem]:
+        """See LaunchRule."""
+        return [
+            resample_problem("f32", (2, 3, 6, 5), (2, 3), ((12, 2), (72, 2))),
+            resample_problem("f16", (1, 8, 8), (1, 2), ((16, 2), (12, 2))),
+            resample_problem("bf16", (3, 7, 2), (1, 2), ((5, 4), (8, 1))),
+            resample_problem("f64", (2, 4, 9), (1, 2), ((3, 1), (4, 4))),
+        ]
+
+
 def _cpp(value: bool) -> str:
     return "true" if value else "false"
 
@@ -146,4 +230,4 @@ def resample_problem(dtype: str, shape: tuple[int, ...], axes: tuple[int, ...],
                    (("axes", axes),))
 
 
-RULES: dict[str, LaunchRule] = {"resample": ResampleRule()}
+RULES: dict[str, LaunchRule] = {"resample": ResampleRule(), "resample.staged": StagedRule()}

@@ -480,6 +480,19 @@ def resample_cases() -> Iterator[Case]:
         yield _case(_label(row), "RESAMPLE", inputs, [operand(dtype, tuple(out), "dense")],
                     {"axes": axes}, index_range=tuple(spans), terms=row["taps"] ** 2,
                     positive=True)
+    for dtype, shape, size, taps in (("f16", (2, 3, 9, 11), (18, 84), (2, 2)),
+                                     ("f32", (3, 7, 5), (20, 12), (4, 2)),
+                                     ("bf16", (1, 33, 8), (7, 132), (1, 4)),
+                                     ("f64", (2, 6, 4), (12, 6), (2, 4))):
+        rank, weight = len(shape), "f64" if dtype == "f64" else "f32"
+        tables = [(n, t) for n, t in zip(size, taps, strict=True)]
+        yield _case(f"{dtype} {shape} to {size} by {taps} taps", "RESAMPLE",
+                    [operand(dtype, shape, "dense"),
+                     *(operand(kind, table, "dense") for table in tables
+                       for kind in ("i32", weight))],
+                    [operand(dtype, (*shape[:-2], *size), "dense")], {"axes": (rank - 2, rank - 1)},
+                    index_range=((1, 0, shape[-2]), (3, 0, shape[-1])), terms=taps[0] * taps[1],
+                    positive=True)
 
 
 # -- windows --------------------------------------------------------------------------------------

@@ -171,6 +171,14 @@ def pad_rows(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
     return rows_refusal(problem)
 
 
+def resample_staged(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Sums along the last two axes; those along rows lie in shared memory."""
+    from ...launch.resample import staged_bytes, staged_refusal
+
+    return (staged_refusal(problem, variant)
+            or _exceeds_shared(staged_bytes(problem, variant) + 1024, device))
+
+
 def norm_gemm(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
     """Rows lie in shared memory, next to stages of B."""
     from ...launch.norm_gemm import norm_gemm_refusal
@@ -362,6 +370,7 @@ CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "lab_realization": refuse_realization,
     "pool2d_window": refuse_pool_window,
     "pad_rows": pad_rows,
+    "resample_staged": resample_staged,
     "row_cluster": refuse_cluster,
     "row_column": refuse_column,
     "row_copied": refuse_copied,

@@ -214,7 +214,15 @@ def concat_words(variant: Variant, facts: Facts, device: DeviceProfile) -> float
 
 
 def resample_rows(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
-    """A thread with more rows shares more lines, where there are threads enough."""
+    """A thread with more rows shares more lines, where there are threads enough.
+
+    Where an image grows and fills the device, sums along rows are better made once.
+    """
+    if variant.kernel.name == "resample_staged":
+        from ...launch.resample import grows
+
+        pays = grows(facts.problem) and facts.dims["SIZE"] >= 8192 * device.sm_count
+        return 20.0 if pays else -20.0
     many = facts.dims["SIZE"] >= 64 * 1024 * device.sm_count
     return 5.0 if (variant.param("ROWS") == 8) == many else 0.0
 
