@@ -42,19 +42,23 @@ class ClassPlans:
         if key in self._failed:
             return None
         plans = self._plans.setdefault(key, [])
+        found = _holding(plans, values)
+        if found is None and len(plans) < _PLANS_PER_CLASS:
+            found = self._plan(key, feeds, values)
+            if found is None and not plans and self._plan(key, feeds, known.example()) is None:
+                self._failed.add(key)
+        return found
+
+    def _plan(self, key: Key, feeds: Mapping[str, TensorSpec], values: Mapping[str, int]
+              ) -> SizedPlan | None:
+        """Return a new plan of a class that holds for a member; None where there is none."""
         try:
-            if not plans:
-                plans.append(sized_plan(self._graph, self._device, known, feeds))
-            found = _holding(plans, values)
-            if found is None and len(plans) < _PLANS_PER_CLASS:
-                found = sized_plan(self._graph, self._device, known, feeds, values)
-                plans.append(found)
-            return found
+            made = sized_plan(self._graph, self._device, key[0], feeds, values)
         except NotSymbolic as reason:
             log.topic("select").info("sizes %s are planned one by one: %s", dict(values), reason)
-            if not plans:
-                self._failed.add(key)
             return None
+        self._plans[key].append(made)
+        return made
 
 
 def _holding(plans: list[SizedPlan], values: Mapping[str, int]) -> SizedPlan | None:

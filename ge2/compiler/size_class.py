@@ -50,7 +50,8 @@ class SizeClass:
         small = [dict(zip(self.names, values, strict=True)) for values in product(*low)]
         alone = [{**member, name: value + step} for name, value in member.items()
                  for step in (MULTIPLE, -MULTIPLE)]
-        for found in (self.example(1), self.example(2), *shifts, *small, *alone):
+        typical = [self.example(number) for number in (1, 2, 0)]
+        for found in (*typical, *shifts, *small, *alone):
             if found != member and all(r.low <= found[name] <= r.high for name, r in zip(
                     self.names, self.ranges, strict=True)):
                 yield found

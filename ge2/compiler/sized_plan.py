@@ -93,8 +93,7 @@ class SizedPlan:
 
 
 def sized_plan(graph: Graph, device: DeviceProfile, known: SizeClass,
-               feeds: Mapping[str, TensorSpec], values: Mapping[str, int] | None = None,
-               ) -> SizedPlan:
+               feeds: Mapping[str, TensorSpec], values: Mapping[str, int]) -> SizedPlan:
     """Return the plan of a class of sizes.
 
     Args:
@@ -102,17 +101,16 @@ def sized_plan(graph: Graph, device: DeviceProfile, known: SizeClass,
         device: what to choose kernels for.
         known: the class.
         feeds: strides and alignment, by input and output, where they are not dense and 16.
-        values: a member that decides what the class leaves open; default: its example.
+        values: a member that decides what the class leaves open.
 
     Raises:
         NotSymbolic: the members of the class have no plan in common.
     """
-    first = values or known.example()
-    space, plan = _trace(graph, device, known, feeds, first)
-    second = _other_member(known, space, first)
+    space, plan = _trace(graph, device, known, feeds, values)
+    second = _other_member(known, space, values)
     again, other = _trace(graph, device, known, feeds, second)
     if _essence(space, plan) != _essence(again, other):
-        raise NotSymbolic(f"plans at {dict(first)} and {second} differ beyond expressions")
+        raise NotSymbolic(f"plans at {dict(values)} and {second} differ beyond expressions")
     return _compiled(space, plan, known.names)
 
 
