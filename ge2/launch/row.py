@@ -28,6 +28,7 @@ from ..compiler.kernels.row_plans import (
 )
 from ..compiler.kernels.row_ring_plans import state_bytes
 from ..compiler.kernels.walk import INT32_MAX
+from ..contract import DTYPES
 from ..errors import Unsupported
 from ..evidence.device import arch_number
 from ..problem import Problem, TensorSpec
@@ -270,6 +271,28 @@ class CopiedRule:
 
 
 @dataclass(frozen=True, slots=True)
+class ThreadRule:
+    """row_thread: a block's rows are one piece of memory, each thread reduces one."""
+
+    def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
+        """See LaunchRule."""
+        if is_empty(problem):
+            return []
+        layout, threads = row_layout(problem), int(variant.param("THREADS"))
+        staged = threads * layout.n * DTYPES[layout.tensors[0].dtype].itemsize
+        return [row_record(problem, variant, row_access(problem).steps, {},
+                        grid=(-(-layout.rows // threads), 1, 1), block=(threads, 1, 1),
+                        smem=staged + ALIGN_SLACK)]
+
+    def examples(self, variant: Variant) -> list[Problem]:
+        """See LaunchRule."""
+        return [row_problem(build_row_op(name), [TensorSpec.dense(dtype, shape)], [out])
+                for name, dtype, shape, out in (
+                    ("mean", "f16", (5, 49), "f16"), ("argmax", "f32", (3, 50, 7), "i64"),
+                    ("logsumexp", "bf16", (130, 14), "f32"), ("max", "f32", (4, 3), "f32"))]
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterRule:
     """row_cluster: the row lies in the registers of several blocks that see each other."""
 
@@ -437,6 +460,7 @@ def example_rows(n: int, rows: int = 5) -> list[Problem]:
 
 RULES: dict[str, LaunchRule] = {
     "row.resident": ResidentRule(),
+    "row.thread": ThreadRule(),
     "row.cluster": ClusterRule(),
     "row.copied": CopiedRule(),
     "row.loop": LoopRule(),

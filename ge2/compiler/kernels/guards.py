@@ -21,6 +21,7 @@ from .row_plans import (
     refuse_copied,
     refuse_resident,
     refuse_split,
+    refuse_thread,
 )
 from .row_ring_plans import refuse_ring
 
@@ -377,6 +378,7 @@ CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "row_resident": refuse_resident,
     "row_ring": refuse_ring,
     "row_split": refuse_split,
+    "row_thread": refuse_thread,
     "nbits_mma": nbits_mma,
     "nbits_skinny": nbits_skinny,
     "gemm_f32_async": gemm_f32_async,

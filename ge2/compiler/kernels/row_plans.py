@@ -319,10 +319,37 @@ def refuse_column(problem: Problem, variant: Variant, device: DeviceProfile) -> 
     return "" if column_vector(problem) else "rows are not neighbours in memory"
 
 
+_THREAD_BYTES = 16 * 1024  # of a block: longer rows keep several threads busy each
+
+
+def refuse_thread(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Guard of row_thread: short rows without gaps, whose starts spread over shared memory."""
+    op, x = row_op_of(problem), problem.inputs[0]
+    assert x is not None
+    if op.n_inputs > 1 or op.n_extras or "row" in op.outputs:
+        return "not one operand to values per row alone"
+    if not all(t.is_dense for t in row_layout(problem).tensors) or x.align < VECTOR_BYTES:
+        return "a tensor is strided, or x is not aligned to 16 bytes"
+    nbytes = x.shape[-1] * DTYPES[x.dtype].itemsize
+    if nbytes % 8 == 0:
+        return "rows start in the same banks"
+    if not 0 < nbytes * int(variant.param("THREADS")) <= _THREAD_BYTES:
+        return f"the rows of a block exceed {_THREAD_BYTES} bytes, or are empty"
+    return ""
+
+
+def _thread_points(problem: Problem, device: DeviceProfile) -> float:
+    """Rows that start off vectors cost the other kernels tests of each element; many fill the GPU.
+    """
+    return 60.0 if row_layout(problem).rows >= 1024 * device.sm_count else 0.0
+
+
 def row_preference(problem: Problem, variant: Variant, device: DeviceProfile) -> float:
     """Return score points by row length and count, from measurements on an H200."""
     layout = row_layout(problem)
     params = variant.param_map
+    if variant.kernel.name == "row_thread":
+        return _thread_points(problem, device)
     points = -40.0 if layout.steps[0] != 1 else 0.0
     if "DOWN" in params:
         return _column_points(problem, variant)
