@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ..compiler.kernels.conv_plans import conv_sizes, lines_plan
+from ..compiler.kernels.conv_plans import conv_sizes, lines_plan, pair_lead
 from ..problem import Problem
 from .conv import addend_slots, conv_problem, dense_operands, epilogue_context
 from .elementwise import axes_fields, axes_value
@@ -34,8 +34,10 @@ CHUNK = 16  # bytes
 
 @lru_cache(maxsize=1)
 def _lines_dtype() -> np.dtype[Any]:
-    pairs = [(name, "i4", (2,)) for name in ("extent", "pitch", "step", "pad", "dilation")]
-    counts = [(name, "i4") for name in ("pixels", "chunks", "groups", "group_in", "group_out")]
+    pairs = [(name, "i4", (2,))
+             for name in ("extent", "pitch", "columns", "step", "pad", "dilation")]
+    counts = [(name, "i4")
+              for name in ("pixels", "chunks", "groups", "group_in", "group_out", "lead")]
     return args_dtype(("pixel", axes_fields(3)), ("chunk", axes_fields(3)),
                       ("plane", axes_fields(2)), ("x_plane", axes_fields(2)),
                       ("x_pixel", axes_fields(3)), *counts, *pairs)
@@ -62,17 +64,23 @@ def arrange_checks() -> str:
 
 def _shape_value(problem: Problem, pitch: tuple[int, int]) -> Any:
     x, w, y = dense_operands(problem)
-    sizes, chunks = conv_sizes(problem), lines_plan(problem).chunks
+    sizes, plan = conv_sizes(problem), lines_plan(problem)
+    steps = cast("tuple[int, ...]", problem.attr_map["strides"])
+    top, left = cast("tuple[int, ...]", problem.attr_map["pads"])[:2]
+    lead = 0
+    if plan.paired:
+        lead = pair_lead(problem)
+        left, steps = (left - lead) // 2, (steps[0], 1)
     return {
         "pixel": axes_value((y.shape[0], *y.shape[2:])),
-        "chunk": axes_value((*w.shape[2:], chunks)),
+        "chunk": axes_value((w.shape[2], plan.window, plan.chunks)),
         "plane": axes_value((y.shape[0], prod(y.shape[2:]))),
         "x_plane": axes_value((x.shape[0], prod(x.shape[2:]))),
-        "x_pixel": axes_value((x.shape[0], *x.shape[2:])),
-        "pixels": sizes.pixels, "chunks": prod(w.shape[2:]) * chunks,
+        "x_pixel": axes_value((x.shape[0], x.shape[2], plan.width)),
+        "pixels": sizes.pixels, "chunks": w.shape[2] * plan.window * plan.chunks,
         "groups": sizes.groups, "group_in": w.shape[1], "group_out": sizes.group_out,
-        "extent": x.shape[2:], "pitch": pitch, "step": problem.attr_map["strides"],
-        "pad": cast("tuple[int, ...]", problem.attr_map["pads"])[:2],
+        "lead": lead, "extent": (x.shape[2], plan.width), "pitch": pitch,
+        "columns": (x.shape[3], w.shape[3]), "step": steps, "pad": (top, left),
         "dilation": problem.attr_map["dilations"],
     }
 
@@ -93,6 +101,7 @@ class LinesRule:
         context = tuple(sorted({
             **variant.param_map, **epilogue_context(problem), "ARGS_CHECKS": checks,
             "threads": threads, "planar": "true" if plan.planar else "false",
+            "paired": "true" if plan.paired else "false",
             "chunk_tile": plan.chunk_tile, "x_vector": plan.x_vector, "y_vector": plan.y_vector,
         }.items()))
         arrange, product = (KernelSource(variant.kernel.template, context, entry)
@@ -118,6 +127,7 @@ class LinesRule:
             conv_problem("f16", (2, 16, 9, 11), (72, 16, 3, 3), pads=(1, 1, 1, 1), act="gelu"),
             conv_problem("bf16", (1, 12, 16, 16), (24, 6, 3, 2), group=2, strides=(2, 1)),
             conv_problem("f16", (2, 24, 8, 10), (40, 24, 1, 1), act="relu"),
+            conv_problem("f16", (2, 3, 9, 12), (40, 3, 5, 7), strides=(2, 2), pads=(2, 3, 2, 3)),
         ]
 
 
@@ -140,6 +150,8 @@ def arrange_launch(problem: Problem, source: KernelSource, pitch: tuple[int, int
     blocks = (-(-plan.chunks // plan.chunk_tile) * conv_sizes(problem).groups
               * -(-x.shape[0] * prod(x.shape[2:]) // pixels))
     blocks += -(-plan.w_chunks // _ARRANGE_THREADS)
+    if plan.paired:
+        blocks = -(-(plan.x_chunks + plan.w_chunks) // _ARRANGE_THREADS)
     smem = 8 * plan.chunk_tile * (pixels + 1) * 2 + ALIGN_SLACK
     return LaunchRecord(source, (blocks, 1, 1), (_ARRANGE_THREADS, 1, 1), args, relocs, smem,
                         workspace=workspace)

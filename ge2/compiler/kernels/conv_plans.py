@@ -48,6 +48,9 @@ class LinesPlan:
 
     Attributes:
         planar: windows of 1 x 1 that step by 1: x is read as it is, without lines.
+        paired: windows of up to 4 channels that step by 2 columns: a chunk holds two columns.
+        width: chunks of a row of x, for each chunk of a group's channels.
+        window: the same of a row of a filter.
         chunks: 16-byte chunks of a group's channels.
         chunk_tile: how many of them a block of the arranging kernel takes.
         x_vector, y_vector: neighbours of a plane that are read and written at once.
@@ -55,6 +58,9 @@ class LinesPlan:
     """
 
     planar: bool
+    paired: bool
+    width: int
+    window: int
     chunks: int
     chunk_tile: int
     x_vector: int
@@ -75,11 +81,22 @@ def lines_plan(problem: Problem) -> LinesPlan:
     aligned = [y.align, *(t.align for t in problem.inputs[3:] if t is not None)]
     planar = (w.shape[2:] == (1, 1) and attrs["strides"] == (1, 1) and not any(attrs["pads"])  # type: ignore[arg-type]
               and channels % 8 == 0 and x_plane % 8 == 0 and x.align == w.align == 16)
+    paired = (channels <= 4 and sizes.groups == 1 and w.shape[3] > 1
+              and attrs["strides"][1] == 2 and attrs["dilations"][1] == 1)  # type: ignore[index]
+    width, window = x.shape[3], w.shape[3]
+    if paired:
+        width, window = (width + pair_lead(problem) + 1) // 2, (window + 1) // 2
     return LinesPlan(
-        planar, chunks, min(8, 1 << (chunks - 1).bit_length()),
+        planar, paired, width, window, chunks, min(8, 1 << (chunks - 1).bit_length()),
         common_divisor(min(8, x.align // 2), max(x_plane, 1)),
         common_divisor(min(8, min(aligned) // 2), max(y_plane, 1)),
-        x.shape[0] * x_plane * sizes.groups * chunks, w.shape[0] * prod(w.shape[2:]) * chunks)
+        x.shape[0] * x.shape[2] * width * sizes.groups * chunks,
+        w.shape[0] * w.shape[2] * window * chunks)
+
+
+def pair_lead(problem: Problem) -> int:
+    """Return the zero columns before x in lines of column pairs: windows begin with a pair."""
+    return problem.attr_map["pads"][1] % 2  # type: ignore[index, no-any-return]
 
 
 def refuse_lines(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
@@ -117,7 +134,8 @@ def _lines_preference(problem: Problem, variant: Variant, device: DeviceProfile)
     sizes, plan = conv_sizes(problem), lines_plan(problem)
     rows, pixels = int(variant.param("CHANNELS")), int(variant.param("PIXELS"))
     tiles = -(-sizes.group_out // rows) * sizes.groups * -(-sizes.pixels // pixels)
-    depth = -(-sizes.taps // problem_channels(problem) * plan.chunks * 8 // 64) * 64
+    filters = max(sizes.groups * sizes.group_out, 1)
+    depth = -(-plan.w_chunks // filters * 8 // 64) * 64
     # Per product, small tiles read more operands.
     traffic = 1.0 + 16.0 / rows + 16.0 / pixels
     spent = -(-tiles // device.sm_count) * rows * pixels * depth * traffic
@@ -129,10 +147,3 @@ def _lines_preference(problem: Problem, variant: Variant, device: DeviceProfile)
     few = tiles <= device.sm_count
     warps = 3.0 if (variant.param("SPLIT") == 2) == few else 0.0
     return 10.0 - 6.0 * log2(max(spent / useful, 1.0)) - small + warps
-
-
-def problem_channels(problem: Problem) -> int:
-    """Return the input channels of a group."""
-    w = problem.inputs[1]
-    assert w is not None
-    return max(w.shape[1], 1)

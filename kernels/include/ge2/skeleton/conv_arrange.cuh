@@ -3,6 +3,9 @@
 // x becomes [image][row][column][group][chunk], the filters [channel][kernel row][kernel column]
 // [chunk]; channels are padded with zeros to chunks. Where images are padded as well, a pixel beside
 // or below an image is as many chunks away as any neighbour.
+//
+// Where windows of up to 4 channels step by 2 columns, a chunk holds 4 channels of 2 columns instead:
+// x is as many chunks wide as the convolution has columns to step over.
 #pragma once
 
 #include <ge2/ptx/griddep.cuh>
@@ -23,8 +26,10 @@ struct ConvLines {
     int groups;
     int group_in;       // input channels of a group
     int group_out;      // output channels of a group
+    int lead;           // zero columns before those of x, where a chunk holds two
     int extent[2];      // of x: rows, columns
     int pitch[2];       // the same of its lines, with the zeros behind a row and behind an image
+    int columns[2];     // of x and of the filters; extent and chunk count chunks
     int step[2];
     int pad[2];
     int dilation[2];
@@ -125,6 +130,47 @@ inline void filter_chunk(const ConvLines& s, const T* w, uint4* lines, long long
         make_uint4(words[0], words[1], words[2], words[3]);
 }
 
+// A chunk of 4 channels of 2 columns, from planes of channels.
+template <typename T>
+inline uint4 column_pair(const T* row, int channels, long long plane, int column, int columns) {
+    unsigned words[4] = {};
+    for (int side = 0; side < 2; ++side) {
+        const bool there = static_cast<unsigned>(column + side) < static_cast<unsigned>(columns);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+            if (there && c < channels) {
+                words[side * 2 + c / 2] |=
+                    static_cast<unsigned>(row[c * plane + column + side].bits) << c % 2 * 16;
+            }
+        }
+    }
+    return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+// One chunk of x or of the filters; place counts those of x, then those of the filters.
+template <typename T>
+inline void paired_chunk(const ConvLines& s, const T* x, const T* w, uint4* x_lines, uint4* w_lines,
+                         long long place) {
+    const long long pixels = s.x_pixel.extent[0] * s.x_pixel.extent[1] * s.x_pixel.extent[2];
+    const int height = static_cast<int>(s.chunk.extent[0]);
+    if (place < pixels) {
+        unsigned at[3];
+        coordinates(static_cast<unsigned>(place), s.x_pixel, at);
+        const long long plane = static_cast<long long>(s.extent[0]) * s.columns[0];
+        const T* row = x + at[0] * s.group_in * plane + static_cast<long long>(at[1]) * s.columns[0];
+        x_lines[place] = column_pair(row, s.group_in, plane, static_cast<int>(at[2]) * 2 - s.lead,
+                                     s.columns[0]);
+        return;
+    }
+    const int width = static_cast<int>(s.chunk.extent[1]);
+    const long long line = (place - pixels) / width;  // a filter's row
+    const int pair = static_cast<int>(place - pixels - line * width);
+    if (line >= static_cast<long long>(s.group_out) * height) return;
+    const long long plane = static_cast<long long>(height) * s.columns[1];
+    const T* row = w + line / height * s.group_in * plane + line % height * s.columns[1];
+    w_lines[place - pixels] = column_pair(row, s.group_in, plane, pair * 2, s.columns[1]);
+}
+
 template <typename T>
 struct ArrangeArgs {
     const T* x;
@@ -134,7 +180,15 @@ struct ArrangeArgs {
     ConvLines shape;
 };
 
-// The kernel: blocks of x, chunks of channels fastest, then those of the filters.
+// The kernel where a chunk holds two columns.
+template <typename T>
+inline void arrange_pairs(const ArrangeArgs<T>& args) {
+    ptx::griddep_launch_dependents();
+    paired_chunk(args.shape, args.x, args.w, args.x_lines, args.w_lines,
+                 static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x);
+}
+
+// The kernel elsewhere: blocks of x, chunks of channels fastest, then those of the filters.
 template <typename T, int CHUNKS, int VEC, bool PADDED>
 inline void arrange_lines(const ArrangeArgs<T>& args) {
     using Block = LineBlock<T, CHUNKS, VEC, PADDED>;

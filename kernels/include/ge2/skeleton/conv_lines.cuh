@@ -27,7 +27,8 @@ struct Either<false, A, B> {
 
 // BM channels by BN pixels for four warps, two by two. With SPLIT = 2, eight warps share the tile:
 // four take the first half of every stage's K, four the second, and the sums are added at the end.
-template <typename T, int BM, int BN, int STAGES, int SPLIT, bool PLANAR>
+// PAIRED: a chunk holds two columns, of an odd window's last one only the first.
+template <typename T, int BM, int BN, int STAGES, int SPLIT, bool PLANAR, bool PAIRED>
 struct ConvProduct {
     static constexpr int kThreads = 128 * SPLIT;
     static constexpr int kBK = 64;
@@ -95,6 +96,7 @@ struct ConvProduct {
             const int right = static_cast<int>(at[1]) * s.dilation[1];
             const int pitch = s.groups * static_cast<int>(s.chunk.extent[2]);
             const int delta = (down * s.extent[1] + right) * pitch + static_cast<int>(at[2]);
+            const int bytes = PAIRED && static_cast<int>(at[1]) * 2 + 1 == s.columns[1] ? 8 : 16;
 #pragma unroll
             for (int j = 0; j < kLoads; ++j) {
                 const int item = static_cast<int>(threadIdx.x) + j * kThreads;
@@ -103,7 +105,7 @@ struct ConvProduct {
                     static_cast<unsigned>(row[j] + down) < static_cast<unsigned>(s.extent[0]) &&
                     static_cast<unsigned>(column[j] + right) < static_cast<unsigned>(s.extent[1]);
                 ptx::cp_async_16(tile + TileX::offset(item / 8, item % 8),
-                                 x + (there ? base[j] + delta : 0), there ? 16 : 0);
+                                 x + (there ? base[j] + delta : 0), there ? bytes : 0);
             }
         }
     };
