@@ -48,17 +48,18 @@ class LaunchNumbers:
         grid: its extents.
         fields: (byte offset, layout, numbers) of what changes in the Args struct.
         addends: of its relocations; None where they are constants.
-        maps: each tensor map at the example, its dims, strides and, unless constant, its addend.
+        maps: each tensor map at the example; its dims and strides, where they are not constants;
+            and its addend, where that is none.
     """
 
     grid: Get
     fields: tuple[tuple[int, Struct, Get], ...]
     addends: Get | None
-    maps: tuple[tuple[TensorMapSpec, Get, Get, Get | None], ...]
+    maps: tuple[tuple[TensorMapSpec, Get | None, Get | None, Get | None], ...]
 
     def tensor_maps(self, numbers: Ints) -> tuple[TensorMapSpec, ...]:
         """Return the tensor maps of a size."""
-        return tuple(_new(TensorMapSpec, (
+        return tuple(m if dims is None or strides is None else _new(TensorMapSpec, (
             m.offset, m.slot, addend(numbers)[0] if addend else m.addend, m.dtype, dims(numbers),
             strides(numbers), m.box, m.swizzle)) for m, dims, strides, addend in self.maps)
 
@@ -222,13 +223,17 @@ def _launch(record: LaunchRecord, table: Numbers) -> LaunchNumbers:
                     table.get(tuple(p.size for p in run))) for run in runs)
     addends = tuple(reloc.addend for reloc in record.relocs)
     moving = any(isinstance(addend, Size) for addend in addends)
-    maps = tuple((m, table.get(m.dims), table.get(m.strides),
-                  table.get((m.addend,)) if isinstance(m.addend, Size) else None)
-                 for m in record.tensor_maps)
+    maps = tuple(_map(m, table) for m in record.tensor_maps)
     return LaunchNumbers(table.get(record.grid), fields, table.get(addends) if moving else None,
                          maps)
 
 
+def _map(spec: TensorMapSpec, table: Numbers,
+         ) -> tuple[TensorMapSpec, Get | None, Get | None, Get | None]:
+    if not any(isinstance(value, Size) for value in (*spec.dims, *spec.strides, spec.addend)):
+        return spec, None, None, None
+    return (spec, table.get(spec.dims), table.get(spec.strides),
+            table.get((spec.addend,)) if isinstance(spec.addend, Size) else None)
 
 
 # -- one member -----------------------------------------------------------------------------------

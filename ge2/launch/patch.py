@@ -24,7 +24,8 @@ class Args:
         address: host address of the struct, a multiple of 64.
     """
 
-    __slots__ = ("_bytes", "_encode", "_holes", "_maps", "_storage", "_words", "address", "record")
+    __slots__ = ("_bytes", "_encode", "_encoded", "_holes", "_maps", "_storage", "_words",
+                 "address", "record")
 
     def __init__(self, record: LaunchRecord, encode: EncodeMap) -> None:
         size = -(-max(len(record.args), 8) // 8) * 8
@@ -37,6 +38,8 @@ class Args:
         self._holes = [(reloc.offset // 8, reloc.slot, reloc.addend) for reloc in record.relocs]
         self._maps = record.tensor_maps
         self._encode = encode
+        # Of each tensor map, what stands in the struct: weights keep theirs from size to size.
+        self._encoded: list[tuple[TensorMapSpec | None, int]] = [(None, 0)] * len(self._maps)
         self.record = record
         self.address: int = self._storage.ctypes.data
 
@@ -47,9 +50,12 @@ class Args:
             base = addresses[slot] if slot >= 0 else (
                 workspace if slot == WORKSPACE else semaphores)
             words[index] = base + addend if base else 0
-        for spec in self._maps:
-            base = addresses[spec.slot] if spec.slot >= 0 else workspace
-            self._bytes[spec.offset:spec.offset + 128] = self._encode(spec, base + spec.addend)
+        for index, spec in enumerate(self._maps):
+            base = (addresses[spec.slot] if spec.slot >= 0 else workspace) + spec.addend
+            known, address = self._encoded[index]
+            if known is not spec or address != base:
+                self._bytes[spec.offset:spec.offset + 128] = self._encode(spec, base)
+                self._encoded[index] = spec, base
 
     def resize(self, numbers: tuple[int, ...], fields: Iterable[tuple[int, Struct, Get]],
                addends: Get | None, maps: tuple[TensorMapSpec, ...]) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
 from math import prod
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -441,20 +442,23 @@ def _plain_encoder(dtype: str, box: tuple[int, ...], swizzle: int) -> PlainEncod
         return None
     rank, kinds = len(box), [int(kind) for kind in _map_kinds(dtype, swizzle)]
     boxes, ones = (ctypes.c_uint32 * rank)(*box), (ctypes.c_uint32 * rank)(*[1] * rank)
-    extents, pitches = (ctypes.c_uint64 * rank)(), (ctypes.c_uint64 * max(rank - 1, 1))()
-    storage: Any = (ctypes.c_char * (128 + 64))()
-    first = -ctypes.addressof(storage) % 64
-    made = ctypes.addressof(storage) + first
-    lock = threading.Lock()
-    arrays: Any = extents, pitches, boxes, ones  # kept alive; addresses convert faster
-    before, after = (made, kinds[0], rank), (*map(ctypes.addressof, arrays), *kinds[1:])
+    numbers = Struct(f"{2 * rank - 1}Q")  # extents, then pitches
+    storage: Any = (ctypes.c_char * (64 + 128 + numbers.size))()
+    made = -ctypes.addressof(storage) % 64
+    start = ctypes.addressof(storage) + made
+    lock, pack = threading.Lock(), numbers.pack_into
+    before = start, kinds[0], rank
+    after = (start + 128, start + 128 + 8 * rank, ctypes.addressof(boxes),
+             ctypes.addressof(ones), *kinds[1:])
 
     def encode(dims: tuple[int, ...], strides: tuple[int, ...], address: int) -> bytes | None:
         with lock:
-            arrays[0][:], arrays[1][:len(strides)] = dims, strides
+            pack(storage, made + 128, *dims, *strides)
             status = function(*before, address, *after)
-            descriptor: bytes = storage[first:first + 128]
+            descriptor: bytes = storage[made:made + 128]
         return None if status else descriptor
+
+    encode.kept = boxes, ones  # type: ignore[attr-defined]  # after has but their addresses
 
     return encode
 

@@ -66,8 +66,10 @@ class PlanSource:
             hosts: which arrays are on the host; those have leases of their own.
         """
         key = (tuple(feeds.items()), hosts, registry.generation())
+        bound = None
         with self._lock:
-            bound = self.exact.get(key)
+            if self.exact:  # hashing the key takes a while
+                bound = self.exact.get(key)
             if bound is not None:
                 self.exact.move_to_end(key)
         if bound is None:
