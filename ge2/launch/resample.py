@@ -142,7 +142,10 @@ def _staged_layout() -> tuple[np.dtype[Any], str]:
 
 def staged_bytes(problem: Problem, variant: Variant) -> int:
     """Return the bytes of sums along rows that a block of resample_staged keeps."""
-    return _view(problem).rows[0] * int(variant.param("COLUMNS")) * _weight_size(problem)
+    threads, columns = int(variant.param("THREADS")), int(variant.param("COLUMNS"))
+    together = threads // columns * int(variant.param("UNROLL"))
+    rows = -(-_view(problem).rows[0] // together) * together
+    return rows * columns * _weight_size(problem)
 
 
 def _weight_size(problem: Problem) -> int:
@@ -154,12 +157,15 @@ def staged_refusal(problem: Problem, variant: Variant) -> str:
     y, seen = problem.outputs[0], _view(problem)
     if None in seen.slots or any(n not in _SPECIALISED for n in seen.taps):
         return "not two axes of sums of 1, 2 or 4 taps"
+    tables = [t for t in problem.inputs[1:] if t is not None]
+    if max(seen.taps) * _weight_size(problem) > 16 or any(t.align < 16 for t in tables):
+        return "the taps of an element are not one aligned vector"
     if seen.middle != 1 or seen.inner != 1:
         return "the axes are not the last two"
     vector = 16 // _weight_size(problem)
     if seen.columns[1] % vector or y.align < min(vector * DTYPES[y.dtype].itemsize, 16):
         return "rows of y are not whole vectors"
-    if max(seen.rows) * max(seen.columns) > INT32_MAX:
+    if max(seen.rows) * max(seen.columns) > INT32_MAX // 8:
         return "an offset within a plane exceeds 31 bits"
     if staged_bytes(problem, variant) > _MOST_STAGED:
         return "a plane has too many rows for their sums to be kept"
@@ -209,7 +215,8 @@ class StagedRule:
             resample_problem("f32", (2, 3, 6, 5), (2, 3), ((12, 2), (72, 2))),
             resample_problem("f16", (1, 8, 8), (1, 2), ((16, 2), (12, 2))),
             resample_problem("bf16", (3, 7, 2), (1, 2), ((5, 4), (8, 1))),
-            resample_problem("f64", (2, 4, 9), (1, 2), ((3, 1), (4, 4))),
+            resample_problem("f64", (2, 4, 9), (1, 2), ((3, 1), (4, 2))),
+            resample_problem("f32", (2, 4, 9), (1, 2), ((3, 4), (4, 1))),
         ]
 
 
