@@ -141,7 +141,7 @@ def refuse_padded(problem: Problem, variant: Variant, device: DeviceProfile) -> 
             return "what kernel rows share depends on the exact width"
         if stages_of(plan, variant).count < _LEAST_STAGES:
             return "no room for three stages of all kernel rows"
-    reach = 2**20 + plan.columns * plan.rows  # of a tile behind the last pixel, or of a window
+    reach = 2**20 + 2 * plan.columns * plan.rows  # of a tile behind the last pixel and its windows
     fits = max(plan.x_chunks, plan.w_chunks, plan.pixels + reach) <= INT32_MAX
     return "" if fits else "more than 2**31 chunks or pixels"
 

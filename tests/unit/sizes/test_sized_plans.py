@@ -8,9 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from ge2.compiler import opdefs
 from ge2.compiler.class_plans import ClassPlans
 from ge2.compiler.concrete import concretize
 from ge2.compiler.ir.nodes import Graph
+from ge2.compiler.ir.text import parse_graph
 from ge2.compiler.kernels.class_choice import problem_at
 from ge2.compiler.kernels.selector import Choice, select
 from ge2.compiler.passes.pipeline import optimize
@@ -211,3 +213,20 @@ def test_other_members_are_of_the_class_and_some_have_few_rows(values: dict[str,
     assert others and all(classify(other) is known and other != values for other in others)
     few = values["a"] * values["b"] * 2
     assert any(other["a"] * other["b"] <= few for other in others)
+
+
+@pytest.mark.parametrize(("x", "w", "attrs"), [
+    ("[N, 3, H, W]", "[64, 3, 7, 7]", "strides=[2, 2], pads=[3, 3, 3, 3]"),
+    ("[N, 64, H, W]", "[64, 64, 3, 3]", "pads=[1, 1, 1, 1]"),
+    ("[N, 64, 14, 14]", "[64, 64, 3, 3]", "pads=[1, 1, 1, 1]")])
+def test_convolutions_launch_what_a_plan_of_their_size_would(x: str, w: str, attrs: str) -> None:
+    graph = parse_graph(f"input x: f16{x}\ninput w: f16{w}\ny = CONV2D(x, w, {attrs})\noutput y",
+                        infer=opdefs.infer)
+    plans = ClassPlans(graph, profile_for("sm_90a"))
+    for sizes in ((32, 56, 56), (8, 28, 30), (16, 55, 57), (3, 65, 64)):
+        values = {name: size for name, size in zip("NHW", sizes, strict=True) if name in x}
+        sized = plans.find(values, {})
+        assert sized is not None
+        plan = plan_at(sized, values)
+        again = _again(graph, values, plan)
+        assert [_launch(r) for r in plan.records] == [_launch(r) for r in again.records]

@@ -99,16 +99,19 @@ struct LineBlock {
         const int top = static_cast<int>(at[1]), left = static_cast<int>(at[2]);
         const int bottom = top + 1 == s.extent[0] ? s.pitch[0] : top + 1;
         const int right = left + 1 == s.extent[1] ? s.pitch[1] : left + 1;
-        for (int row = top; row < bottom; ++row) {
-            for (int column = left; column < right; ++column) {
-                put((static_cast<long long>(at[0]) * s.pitch[0] + row) * s.pitch[1] + column,
-                    row == top && column == left ? line : make_uint4(0u, 0u, 0u, 0u));
+        const long long first = (static_cast<long long>(at[0]) * s.pitch[0] + top) * s.pitch[1];
+        put(first + left, line);
+        if (bottom - top + right - left == 2) return;
+#pragma unroll 1
+        for (int row = 0; row < bottom - top; ++row) {
+#pragma unroll 1
+            for (int column = left + (row == 0); column < right; ++column) {
+                put(first + row * s.pitch[1] + column, make_uint4(0u, 0u, 0u, 0u));
             }
         }
     }
 };
 
-// One chunk of the filters: place counts [channel][chunk][kernel row and column].
 template <typename T>
 inline void filter_chunk(const ConvLines& s, const T* w, uint4* lines, long long place) {
     const int taps = static_cast<int>(s.chunk.extent[0] * s.chunk.extent[1]);
