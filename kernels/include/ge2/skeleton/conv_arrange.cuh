@@ -42,7 +42,16 @@ struct LineBlock {
     static constexpr int kThreads = 256;
     static constexpr int kPixels = 512 / CHUNKS;
     static constexpr int kPitch = kPixels + 1;  // odd: neighbouring channels on distinct banks
-    static constexpr int kBytes = 8 * CHUNKS * kPitch * 2;
+    static constexpr int kItems = 8 * CHUNKS * (kPixels / VEC) / kThreads;  // of a thread
+    static constexpr int kBatch = kItems < 8 ? kItems : 8;
+
+    struct Place {
+        int row, pixel;  // channel and first pixel of the block
+    };
+
+    static Place place(int item) {
+        return {item / (kPixels / VEC), item % (kPixels / VEC) * VEC};
+    }
 
     // pixel counts all images' input pixels.
     static void run(const ConvLines& s, const T* x, uint4* lines, T* memory, int group,
@@ -52,21 +61,27 @@ struct LineBlock {
         const int pixels = static_cast<int>(s.x_plane.extent[0]) * per_image;
         const int chunks = static_cast<int>(s.chunk.extent[2]);
         const int all_channels = s.groups * s.group_in;
-#pragma unroll 2
-        for (int item = tid; item < 8 * CHUNKS * (kPixels / VEC); item += kThreads) {
-            const int row = item / (kPixels / VEC);
-            const int p = item % (kPixels / VEC) * VEC;
-            const int channel = first_chunk * 8 + row;
-            Vec<T, VEC> found{};
-            if (channel < s.group_in && first_pixel + p < pixels) {
-                unsigned at[2];
-                coordinates(static_cast<unsigned>(first_pixel + p), s.x_plane, at);
-                found = *reinterpret_cast<const Vec<T, VEC>*>(
-                    x + (static_cast<long long>(at[0]) * all_channels + group * s.group_in +
-                         channel) * per_image + at[1]);
+        // All of a batch are on their way before the first is needed.
+        for (int first = 0; first < kItems; first += kBatch) {
+            Vec<T, VEC> found[kBatch] = {};
+#pragma unroll
+            for (int i = 0; i < kBatch; ++i) {
+                const Place at = place(tid + (first + i) * kThreads);
+                const int channel = first_chunk * 8 + at.row;
+                if (channel < s.group_in && first_pixel + at.pixel < pixels) {
+                    unsigned split[2];
+                    coordinates(static_cast<unsigned>(first_pixel + at.pixel), s.x_plane, split);
+                    found[i] = *reinterpret_cast<const Vec<T, VEC>*>(
+                        x + (static_cast<long long>(split[0]) * all_channels + group * s.group_in +
+                             channel) * per_image + split[1]);
+                }
             }
 #pragma unroll
-            for (int e = 0; e < VEC; ++e) memory[row * kPitch + p + e] = found.v[e];
+            for (int i = 0; i < kBatch; ++i) {
+                const Place at = place(tid + (first + i) * kThreads);
+#pragma unroll
+                for (int e = 0; e < VEC; ++e) memory[at.row * kPitch + at.pixel + e] = found[i].v[e];
+            }
         }
         __syncthreads();
         for (int item = tid; item < CHUNKS * kPixels; item += kThreads) {
