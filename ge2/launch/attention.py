@@ -11,6 +11,7 @@ from .attention_call import AttentionCall, attention_call
 from .attention_decode import DECODE_RULES
 from .attention_examples import examples_for
 from .attention_grad import GRADIENT_RULES
+from .attention_grad_wgmma import GRADIENT_WGMMA_RULES
 from .attention_paged import PAGED_RULES
 from .attention_wgmma import WgmmaAttentionRule
 from .gemm_source import cpp
@@ -119,5 +120,6 @@ RULES: dict[str, LaunchRule] = {
     "attention.wgmma": WgmmaAttentionRule(),
     **DECODE_RULES,
     **GRADIENT_RULES,
+    **GRADIENT_WGMMA_RULES,
     **PAGED_RULES,
 }

@@ -23,7 +23,7 @@ ALIGNMENT_SLACK = 1024  # ge2::shared_memory() rounds its base up to this
 GRADIENTS = ("grad_q", "grad_k", "grad_v")
 FIELDS: tuple[Field, ...] = (
     *(("ge2::HeadTensor", name, HEADS_DTYPE) for name in ("grad_y", *GRADIENTS)),
-    ("void*", "statistics", "u8"))
+    ("void*", "statistics", "u8"), ("int", "statistics_rows", "i4"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,11 @@ class GradientCall:
     grad_y: Heads
     results: tuple[Heads, Heads, Heads]
 
-    @property
-    def statistics_bytes(self) -> int:
-        """Two numbers of the compute type for each query of each head."""
+    def statistics_bytes(self, rows: int) -> int:
+        """Return the bytes of two numbers of the compute type for each of so many rows per head."""
         x = self.forward
         itemsize = DTYPES[DTYPES[x.q.dtype].compute].itemsize
-        return x.batch * x.heads * x.queries * 2 * itemsize
+        return x.batch * x.heads * rows * 2 * itemsize
 
 
 def gradient_call(problem: Problem) -> GradientCall:
@@ -86,19 +85,20 @@ def gradient_records(call: GradientCall, variant: Variant, tile: int, threads: i
         classes: further context.
     """
     x = call.forward
-    values = {name: {"batch": heads.batch, "head": heads.head, "row": heads.row}
-              for name, heads in zip(("grad_y", *GRADIENTS), (call.grad_y, *call.results),
-                                     strict=True)}
+    values: dict[str, Any] = {
+        name: {"batch": heads.batch, "head": heads.head, "row": heads.row}
+        for name, heads in zip(("grad_y", *GRADIENTS), (call.grad_y, *call.results), strict=True)}
+    values["statistics_rows"] = x.queries
     holes = {name: (heads.slot, 0) for name, heads in zip(
         ("grad_y", *GRADIENTS), (call.grad_y, *call.results), strict=True)}
     holes |= {"statistics": (WORKSPACE, 0), **({"kv_len": (LENGTH, 0)} if x.kv_len else {})}
     args, relocs = x.pack((), FIELDS, values, holes)
-    source = x.source(variant, classes, (), FIELDS)
+    source = x.source(variant, {"WIDE": 1, **classes}, (), FIELDS)
     rows = x.batch * x.heads * x.queries
     grids = (-(-rows // (threads // 32)), -(-x.keys // tile) * x.groups * x.batch, x.tiles(tile))
     return [LaunchRecord(KernelSource(source.template, source.context, entry), (grid, 1, 1),
                          (threads, 1, 1), args, relocs, smem=smem if index else 0,
-                         workspace=call.statistics_bytes)
+                         workspace=call.statistics_bytes(x.queries))
             for index, (entry, grid) in enumerate(zip(variant.kernel.entries, grids, strict=True))]
 
 

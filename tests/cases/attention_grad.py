@@ -22,6 +22,7 @@ _SHAPES: tuple[tuple[str, tuple[int, int, int, int], dict[str, Any]], ...] = (
     ("before the keys", (1, 1, 17, 33), {"keys": 16, "causal": True, "offset": -3}),
     ("wide", (1, 1, 33, 128), {"keys": 31, "length": "i64"}),
     ("wider", (1, 1, 5, 160), {"value": 200}),
+    ("tiles", (1, 2, 70, 128), {"groups": 1, "keys": 66, "causal": True}),
     ("zero batch", (0, 2, 5, 32), {}),
 )
 
@@ -46,6 +47,6 @@ def gradient_case(name: str, problem: Problem) -> Case:
 
 def long_gradients(dtype: str) -> Iterator[tuple[str, Problem]]:
     """Yield problems of the lengths of real sequences."""
-    yield "full", gradient_problem(dtype, (2, 3, 500, 64))
+    yield "full", gradient_problem(dtype, (2, 3, 600, 64))
     yield "causal", gradient_problem(dtype, (1, 8, 513, 128), groups=2, causal=True)
     yield "ragged", gradient_problem(dtype, (3, 2, 129, 80), keys=700, length="i32", causal=True)

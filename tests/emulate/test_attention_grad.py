@@ -22,10 +22,15 @@ def inputs_of(problem: Problem, lengths: tuple[int, ...]) -> list[np.ndarray]:
     inputs = random_inputs(problem, 7)
     if lengths:
         inputs[7] = np.array(lengths, inputs[7].dtype)
+    attend(problem, inputs)
+    return inputs
+
+
+def attend(problem: Problem, inputs: list[np.ndarray]) -> None:
+    """Set the result and the log-sum-exps that the attention itself would have returned."""
     made = opdefs.reference("ATTENTION", [*inputs[:3], *inputs[6:8]],
                             {**problem.attr_map, "lse": True})
     inputs[3:5] = (x.astype(old.dtype) for x, old in zip(made, inputs[3:5], strict=True))
-    return inputs
 
 
 @pytest.mark.parametrize(("kernel", "dtype"), [

@@ -301,6 +301,14 @@ def attention_grad_simt(problem: Problem, variant: Variant, device: DeviceProfil
     return _exceeds_shared(simt_gradient_bytes(gradient_call(problem).forward), device)
 
 
+def attention_grad_wgmma(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
+    """Plain scores, tensor maps reach all tensors, and sums fit in registers."""
+    from ...launch.attention_grad import gradient_call
+    from ...launch.attention_grad_wgmma import wgmma_gradient_refusal
+
+    return wgmma_gradient_refusal(variant, gradient_call(problem))
+
+
 def attention_simt(problem: Problem, variant: Variant, device: DeviceProfile) -> str:
     """Sums lie in registers; queries, keys, values and weights of a tile in shared memory."""
     from ...launch.attention import simt_refusal, simt_shared_bytes
@@ -358,6 +366,7 @@ CUSTOM_GUARDS: dict[str, CustomGuard] = {
     "attention_decode_paged": attention_decode_paged,
     "attention_grad_mma": attention_grad_mma,
     "attention_grad_simt": attention_grad_simt,
+    "attention_grad_wgmma": attention_grad_wgmma,
     "attention_mma": attention_mma,
     "attention_simt": attention_simt,
     "attention_wgmma": attention_wgmma,

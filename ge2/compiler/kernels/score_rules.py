@@ -10,6 +10,7 @@ from collections.abc import Callable
 from math import log2, prod
 from typing import TYPE_CHECKING
 
+from .attention_grad_plans import gradient_preference
 from .attention_plans import attention_preference
 from .attention_wgmma_plans import wgmma_attention_preference
 from .conv_plans import conv_preference
@@ -267,6 +268,11 @@ def attention_tiles(variant: Variant, facts: Facts, device: DeviceProfile) -> fl
     return attention_preference(facts.problem, variant, device)
 
 
+def gradient_tiles(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
+    """Tensor maps and wgmma for long sequences; few padded queries."""
+    return gradient_preference(facts.problem, variant)
+
+
 def paged_blocks(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
     """Waves of blocks, as where keys follow each other."""
     from ...launch.attention_paged import paged_call
@@ -285,6 +291,7 @@ OPERATOR_RULES: dict[str, VariantRule] = {
     "RESAMPLE": resample_rows,
     "CONV2D": conv_shape,
     "ATTENTION": attention_tiles,
+    "ATTENTION_GRAD": gradient_tiles,
     "PAGED_ATTENTION": paged_blocks,
 }
 

@@ -17,12 +17,18 @@ inline Statistics<C> no_statistics() {
     return {static_cast<C>(inf_f32()), C(0)};
 }
 
-// The sum of d * y over a row of N elements, by a warp; every lane gets it.
-template <typename C, typename T>
+// The sum of d * y over a row of n elements, V of which are read at once, by a warp; every lane gets
+// it.
+template <typename C, int V, typename T>
 inline C row_product(const T* d, const T* y, int n) {
     C sum = C(0);
-    for (int i = threadIdx.x % 32; i < n; i += 32) {
-        sum += static_cast<C>(to_compute(d[i])) * static_cast<C>(to_compute(y[i]));
+    for (int i = threadIdx.x % 32 * V; i < n; i += 32 * V) {
+        const Vec<T, V> a = *reinterpret_cast<const Vec<T, V>*>(d + i);
+        const Vec<T, V> b = *reinterpret_cast<const Vec<T, V>*>(y + i);
+#pragma unroll
+        for (int e = 0; e < V; ++e) {
+            sum += static_cast<C>(to_compute(a[e])) * static_cast<C>(to_compute(b[e]));
+        }
     }
 #pragma unroll
     for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, other);

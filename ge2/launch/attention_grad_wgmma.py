@@ -1,0 +1,168 @@
+"""Launch rule of attention's gradients by wgmma: tiles by tensor map, 128 own rows of a block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..compiler.opdefs.attention_grad import GRADIENT
+from ..errors import Unsupported
+from ..problem import Problem
+from .attention_args import HEADS_DTYPE, Field, Heads
+from .attention_grad import GradientCall, gradient_call, gradient_problem
+from .attention_wgmma import (
+    SHARED_BYTES,
+    STORE_ROWS,
+    box_columns,
+    columns_of,
+    head_map,
+    tma_refusal,
+)
+from .gemm_source import ALIGNMENT_SLACK
+from .record import WORKSPACE, KernelSource, LaunchRecord, TensorMapSpec
+from .rule import LaunchRule
+
+if TYPE_CHECKING:
+    from ..compiler.kernels.metadata import Variant
+    from ..evidence.device import DeviceProfile
+
+OWN = 128  # rows of a block
+THREADS = 384
+STAGES = 4  # more would wait for nothing
+MOST_COLUMNS = 128  # of a head, with which the sums of 64 rows fit in registers
+MAPS = ("own_first", "own_second", "streamed_first", "streamed_second", "result_first",
+        "result_second")
+FIELDS: tuple[Field, ...] = (
+    ("ge2::HeadTensor", "grad_y", HEADS_DTYPE), ("void*", "statistics", "u8"),
+    ("int", "statistics_rows", "i4"))
+KEYS = 128  # that stream past queries at a time
+# Queries that stream past keys, by the columns of a head: sums, weights and slopes share registers.
+QUERIES = {32: (96, 128), 64: (96, 128), 80: (64, 80), 96: (64, 80), 128: (64, 80)}
+
+
+@dataclass(frozen=True, slots=True)
+class WgmmaGradientRule:
+    """Three launches: statistics by queries, gradients of keys and values, gradients of queries."""
+
+    def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
+        """Return the launches; see LaunchRule."""
+        if not any(spec.size for spec in problem.outputs):
+            return []
+        call = gradient_call(problem)
+        if refusal := wgmma_gradient_refusal(variant, call):
+            raise Unsupported(refusal, argument=variant.id, found=problem)
+        x, columns = call.forward, columns_of(call.forward)
+        queries = int(variant.param("QUERIES"))
+        rows = -(-x.queries // queries) * queries
+        args, relocs = x.pack(
+            MAPS, FIELDS, {"grad_y": {"batch": call.grad_y.batch, "head": call.grad_y.head,
+                                      "row": call.grad_y.row}, "statistics_rows": rows},
+            {"grad_y": (GRADIENT, 0), "statistics": (WORKSPACE, 0)})
+        classes = {"COLUMNS": columns, "WIDE": 4, "KEYS": KEYS,
+                   "QUERY_STAGES": stages_of(columns, queries, 8),
+                   "KEY_STAGES": stages_of(columns, KEYS, 0)}
+        source = x.source(variant, classes, MAPS, FIELDS)
+        heads = x.heads * x.batch
+        launches = (
+            (-(-heads * rows // (THREADS // 32)), 0, ()),
+            (-(-x.keys // OWN) * x.groups * x.batch, shared_bytes(columns, queries, 8),
+             key_maps(call, queries)),
+            (-(-x.queries // OWN) * heads, shared_bytes(columns, KEYS, 0), query_maps(call)))
+        return [LaunchRecord(KernelSource(source.template, source.context, entry), (grid, 1, 1),
+                             (THREADS, 1, 1), args, relocs, smem=smem, tensor_maps=maps,
+                             workspace=call.statistics_bytes(rows))
+                for entry, (grid, smem, maps) in zip(variant.kernel.entries, launches, strict=True)]
+
+    def examples(self, variant: Variant) -> list[Problem]:
+        """Return problems for compile tests; see LaunchRule."""
+        found = []
+        for dtype in ("f16", "bf16"):
+            found += [gradient_problem(dtype, (1, 4, 70, 128), groups=2, keys=90, causal=True),
+                      gradient_problem(dtype, (2, 2, 200, 64), left=30, offset=20),
+                      gradient_problem(dtype, (1, 1, 130, 80), value=96, keys=200)]
+        return [p for p in found if not wgmma_gradient_refusal(variant, gradient_call(p))]
+
+
+def _tile_bytes(rows: int, columns: int) -> int:
+    box = box_columns(columns)
+    return -(-columns // box) * box * rows * 2
+
+
+def _stage_bytes(columns: int, rows: int, statistics: int) -> int:
+    return 2 * _tile_bytes(rows, columns) + rows * statistics + 2 * 8
+
+
+def _fixed_bytes(columns: int) -> int:
+    return 2 * _tile_bytes(OWN, columns) + 8 + ALIGNMENT_SLACK
+
+
+def stages_of(columns: int, rows: int, statistics: int) -> int:
+    """Return how many stages of so many rows fit, with so many bytes of statistics for a row."""
+    stage = _stage_bytes(columns, rows, statistics)
+    return min(STAGES, (SHARED_BYTES - _fixed_bytes(columns)) // stage)
+
+
+def shared_bytes(columns: int, rows: int, statistics: int) -> int:
+    """Return the shared memory of a block past which so many rows stream at a time."""
+    stages = stages_of(columns, rows, statistics)
+    return _fixed_bytes(columns) + stages * _stage_bytes(columns, rows, statistics)
+
+
+def key_maps(call: GradientCall, queries: int) -> tuple[TensorMapSpec, ...]:
+    """Return the maps of the launch whose blocks own keys."""
+    _, dk, dv = call.results
+    x = call.forward
+    return (_keys_map(0, call, x.k, x.size, OWN), _keys_map(1, call, x.v, x.value_size, OWN),
+            _queries_map(2, call, x.q, x.size, queries),
+            _queries_map(3, call, call.grad_y, x.value_size, queries),
+            _keys_map(4, call, dk, x.size, STORE_ROWS),
+            _keys_map(5, call, dv, x.value_size, STORE_ROWS))
+
+
+def query_maps(call: GradientCall) -> tuple[TensorMapSpec, ...]:
+    """Return the maps of the launch whose blocks own queries."""
+    dq, _, _ = call.results
+    x = call.forward
+    return (_queries_map(0, call, x.q, x.size, OWN),
+            _queries_map(1, call, call.grad_y, x.value_size, OWN),
+            _keys_map(2, call, x.k, x.size, KEYS), _keys_map(3, call, x.v, x.value_size, KEYS),
+            _queries_map(4, call, dq, x.size, STORE_ROWS))
+
+
+def _keys_map(index: int, call: GradientCall, x: Heads, size: int, tile: int) -> TensorMapSpec:
+    f = call.forward
+    return head_map(index, f, x, f.keys, size, f.groups, tile)
+
+
+def _queries_map(index: int, call: GradientCall, x: Heads, size: int, tile: int) -> TensorMapSpec:
+    f = call.forward
+    return head_map(index, f, x, f.queries, size, f.heads, tile)
+
+
+def wgmma_gradient_refusal(variant: Variant, call: GradientCall) -> str:
+    """Return why a variant cannot serve a call; empty where it can."""
+    x = call.forward
+    columns = columns_of(x)
+    if not 0 < columns <= MOST_COLUMNS:
+        return f"heads have more than {MOST_COLUMNS} elements"
+    if variant.param("QUERIES") not in QUERIES[columns]:
+        return f"heads of {columns} take {QUERIES[columns]} queries at a time"
+    if not x.is_plain or x.kv_len:
+        return "scores are products, over all keys or a band of them"
+    if x.size % 8:
+        return "tensor maps store whole units of 16 bytes, and a row of grad_q ends inside one"
+    return tma_refusal(x) or _results_refusal(call)
+
+
+def _results_refusal(call: GradientCall) -> str:
+    x, (dq, dk, dv) = call.forward, call.results
+    for name, heads, n_heads, rows in (
+            ("grad_y", call.grad_y, x.heads, x.queries), ("grad_q", dq, x.heads, x.queries),
+            ("grad_k", dk, x.groups, x.keys), ("grad_v", dv, x.groups, x.keys)):
+        steps = ((heads.batch, x.batch), (heads.head, n_heads), (heads.row, rows))
+        if heads.align % 16 or any(n != 1 and (s % 8 or s <= 0) for s, n in steps):
+            return f"{name} is not aligned to 16 bytes in every row"
+    return ""
+
+
+GRADIENT_WGMMA_RULES: dict[str, LaunchRule] = {"attention.grad_wgmma": WgmmaGradientRule()}
