@@ -43,7 +43,7 @@ struct LineBlock {
     static constexpr int kPixels = 512 / CHUNKS;
     static constexpr int kPitch = kPixels + 1;  // odd: neighbouring channels on distinct banks
     static constexpr int kItems = 8 * CHUNKS * (kPixels / VEC) / kThreads;  // of a thread
-    static constexpr int kBatch = kItems < 8 ? kItems : 8;
+    static constexpr int kBatch = kItems < 4 ? kItems : 4;
 
     struct Place {
         int row, pixel;  // channel and first pixel of the block
