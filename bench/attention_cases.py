@@ -15,7 +15,7 @@ Shape = tuple[int, int, int, int]
 """Samples, heads, queries, elements of a head."""
 Tensors = list[Any]
 Peer = Callable[[Tensors], Any]
-"""Takes torch tensors in the problem's order: q, k, v, mask, ..., y; returns the result."""
+"""Takes torch tensors in the problem's order: q, k, v, mask, ..., y; returns what it makes."""
 
 BACKENDS = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION",
             "efficient": "EFFICIENT_ATTENTION"}
@@ -220,7 +220,7 @@ def _flash_backward(causal: bool) -> Callable[[], Peer]:
             out, lse, q_starts, k_starts, queries, keys, seed, offset = saved[t[0].data_ptr()]
             return aten._scaled_dot_product_flash_attention_backward(
                 t[5], t[0], t[1], t[2], out, lse, q_starts, k_starts, queries, keys, 0.0, causal,
-                seed, offset)[0]
+                seed, offset)[:3]
 
         return call
 

@@ -35,7 +35,6 @@ MAPS = ("own_first", "own_second", "streamed_first", "streamed_second", "result_
 FIELDS: tuple[Field, ...] = (
     ("ge2::HeadTensor", "grad_y", HEADS_DTYPE), ("void*", "statistics", "u8"),
     ("int", "statistics_rows", "i4"))
-KEYS = 128  # that stream past queries at a time
 # Queries that stream past keys, by the columns of a head: sums, weights and slopes share registers.
 QUERIES = {32: (96, 128), 64: (96, 128), 80: (64, 80), 96: (64, 80), 128: (64, 80)}
 
@@ -52,22 +51,22 @@ class WgmmaGradientRule:
         if refusal := wgmma_gradient_refusal(variant, call):
             raise Unsupported(refusal, argument=variant.id, found=problem)
         x, columns = call.forward, columns_of(call.forward)
-        queries = int(variant.param("QUERIES"))
+        queries, keys = int(variant.param("QUERIES")), int(variant.param("KEYS"))
         rows = -(-x.queries // queries) * queries
         args, relocs = x.pack(
             MAPS, FIELDS, {"grad_y": {"batch": call.grad_y.batch, "head": call.grad_y.head,
                                       "row": call.grad_y.row}, "statistics_rows": rows},
             {"grad_y": (GRADIENT, 0), "statistics": (WORKSPACE, 0)})
-        classes = {"COLUMNS": columns, "WIDE": 4, "KEYS": KEYS,
+        classes = {"COLUMNS": columns, "WIDE": 4,
                    "QUERY_STAGES": stages_of(columns, queries, 8),
-                   "KEY_STAGES": stages_of(columns, KEYS, 0)}
+                   "KEY_STAGES": stages_of(columns, keys, 0)}
         source = x.source(variant, classes, MAPS, FIELDS)
         heads = x.heads * x.batch
         launches = (
             (-(-heads * rows // (THREADS // 32)), 0, ()),
             (-(-x.keys // OWN) * x.groups * x.batch, shared_bytes(columns, queries, 8),
              key_maps(call, queries)),
-            (-(-x.queries // OWN) * heads, shared_bytes(columns, KEYS, 0), query_maps(call)))
+            (-(-x.queries // OWN) * heads, shared_bytes(columns, keys, 0), query_maps(call, keys)))
         return [LaunchRecord(KernelSource(source.template, source.context, entry), (grid, 1, 1),
                              (THREADS, 1, 1), args, relocs, smem=smem, tensor_maps=maps,
                              workspace=call.statistics_bytes(rows))
@@ -119,13 +118,13 @@ def key_maps(call: GradientCall, queries: int) -> tuple[TensorMapSpec, ...]:
             _keys_map(5, call, dv, x.value_size, STORE_ROWS))
 
 
-def query_maps(call: GradientCall) -> tuple[TensorMapSpec, ...]:
+def query_maps(call: GradientCall, keys: int) -> tuple[TensorMapSpec, ...]:
     """Return the maps of the launch whose blocks own queries."""
     dq, _, _ = call.results
     x = call.forward
     return (_queries_map(0, call, x.q, x.size, OWN),
             _queries_map(1, call, call.grad_y, x.value_size, OWN),
-            _keys_map(2, call, x.k, x.size, KEYS), _keys_map(3, call, x.v, x.value_size, KEYS),
+            _keys_map(2, call, x.k, x.size, keys), _keys_map(3, call, x.v, x.value_size, keys),
             _queries_map(4, call, dq, x.size, STORE_ROWS))
 
 

@@ -22,14 +22,15 @@ KERNEL = registry.get("attention_grad_wgmma")
 ROUNDING = {"f16": 2.0**-11, "bf16": 2.0**-8}
 
 
-def variant(queries: int) -> Variant:
-    return next(v for v in KERNEL.variants if v.param("QUERIES") == queries)
+def variant(queries: int, keys: int = 128) -> Variant:
+    wanted = {"QUERIES": queries, "KEYS": keys}
+    return next(v for v in KERNEL.variants if v.param_map == wanted)
 
 
 CASES: dict[str, tuple[Variant, Problem]] = {
     # Heads that share keys, more tiles than stages, the diagonal within tiles.
-    "causal": (variant(64), gradient_problem("bf16", (1, 4, 150, 128), groups=2, keys=170,
-                                             causal=True, offset=20)),
+    "causal": (variant(64, 96), gradient_problem("bf16", (1, 2, 135, 128), groups=1,
+                                                 keys=140, causal=True, offset=5)),
     "several heads and tiles": (variant(128), gradient_problem("f16", (2, 2, 130, 64), keys=140)),
     # Queries before the first key and behind a window's last see none; blocks without a partner.
     "window": (variant(96), gradient_problem("f16", (1, 1, 290, 64), keys=150, left=20,

@@ -16,19 +16,26 @@ if TYPE_CHECKING:
 LONG = 512
 WHOLE = (64, 128)
 ELSEWHERE = -30.0  # more than what speaks for a kernel of this very architecture
-# Throughput of so many queries at a time, relative to the first of a head size. Not measured: the
-# gradient of v is summed up under other work only with the first, more queries reread fewer keys.
-_SPEEDS: dict[int | str, float] = {64: 1.0, 80: 0.99, 96: 1.0, 128: 0.99}
+# Time of a row that streams past when so many do at a time. Not measured: more rows reread fewer of
+# the own ones, but leave fewer registers and stages for work that overlaps.
+_QUERY_TIMES: dict[int | str, float] = {64: 1.0, 80: 1.01, 96: 1.0, 128: 1.01}
+_KEY_TIMES: dict[int | str, float] = {96: 1.0, 128: 1.01}
+QUERY_SHARE = 4 / 7  # products of the launch past whose keys queries stream
 
 
 def gradient_preference(problem: Problem, variant: Variant) -> float:
     """Return points: none for kernels without wgmma; 30 for each factor of two in time."""
     if variant.kernel.name != "attention_grad_wgmma":
         return 0.0
-    dims = problem_dims(problem)
-    queries, step = max(dims["QUERIES"], 1), int(variant.param("QUERIES"))
-    padding = -(-queries // step) * step / queries
-    points = -30.0 * log2(padding / _SPEEDS[step])
+    dims, params = problem_dims(problem), variant.param_map
+    queries = _padding(dims["QUERIES"], params["QUERIES"]) * _QUERY_TIMES[params["QUERIES"]]
+    keys = _padding(dims["KEYS"], params["KEYS"]) * _KEY_TIMES[params["KEYS"]]
+    time = QUERY_SHARE * queries + (1.0 - QUERY_SHARE) * keys
     suits = (min(dims["QUERIES"], dims["KEYS"]) >= LONG and dims["HEAD_SIZE"] in WHOLE
              and dims["VALUE_SIZE"] == dims["HEAD_SIZE"])
-    return points if suits else points + ELSEWHERE
+    return -30.0 * log2(time) + (0.0 if suits else ELSEWHERE)
+
+
+def _padding(rows: int, step: int | str) -> float:
+    """Return the rows in whole tiles per row."""
+    return -(-rows // int(step)) * int(step) / rows if rows else 1.0
