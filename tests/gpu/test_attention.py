@@ -16,11 +16,14 @@ LIMIT_S = 300
 
 
 @pytest.mark.timeout(LIMIT_S + 60)
-def test_many_short_tiles_give_the_same_rows_every_time(device: CudaDevice) -> None:
+@pytest.mark.parametrize(("kernel", "module"), [
+    ("attention_wgmma", "attention_stress"), ("attention_grad_wgmma", "attention_grad_stress")])
+def test_many_short_tiles_give_the_same_rows_every_time(device: CudaDevice, kernel: str,
+                                                        module: str) -> None:
     """Every wgmma variant, lengths around its tiles, more tiles than multiprocessors."""
-    if not registry.get("attention_wgmma").runs_on(device.profile.arch):
-        pytest.skip(f"attention_wgmma does not run on {device.profile.arch}")
-    command = [sys.executable, "-m", "tests.gpu.attention_stress"]
+    if not registry.get(kernel).runs_on(device.profile.arch):
+        pytest.skip(f"{kernel} does not run on {device.profile.arch}")
+    command = [sys.executable, "-m", f"tests.gpu.{module}"]
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S,
                               check=False)
