@@ -21,11 +21,13 @@ from ge2.compiler.ir.expr import input as leaf
 from ge2.compiler.kernels import registry
 from ge2.compiler.opdefs.gemm_epilogue import gemm_epilogue
 from ge2.launch.attention_examples import attention_problem
+from ge2.launch.attention_grad import gradient_problem
 from ge2.launch.record import LaunchRecord
 from ge2.problem import Problem
 from ge2.runtime.emulate import Edit, EmulationError, run_problem
 
 from ..cases.attention import attention_case
+from ..cases.attention_grad import gradient_case
 from ..cases.layouts import operand
 from ..cases.problems import Case
 from .test_registry import accepted, operand_values, profile_of
@@ -123,6 +125,8 @@ ATTENTION_MMA = Target("attention/attention_mma[BM=64,BN=32]",
 ATTENTION_SIMT = Target("attention/attention_simt[BM=16]",
                         attention_case("mutants", attention_problem("f32", (1, 1, 20, 24),
                                                                     keys=50)))
+GRADIENT = Target("attention/attention_grad_wgmma[QUERIES=96,KEYS=128]",
+                  gradient_case("mutants", gradient_problem("f16", (1, 2, 270, 32), groups=1)))
 LAB = Target("lab/lab_normalize_sum[STAGES=2]", lambda p: p.outputs[0].shape[0] > 127
              and p.outputs[0].shape[1] > 64)
 BLOCK = Target("row/row_block[VECTORS=1,REDUCE=block,WEIGHTS=late,UNPACK=once]", _rows(100))
@@ -151,6 +155,7 @@ _TILED_LOOP = "            next_b.store(tiles_b + buffer * BN * BK);\n"
 _LAB_READ = "sum += source[i];\n"
 _WGMMA = "ge2/skeleton/wgmma_gemm.cuh"
 _ATTENTION = "ge2/skeleton/wgmma_attention.cuh"
+_GRADIENT = "ge2/skeleton/wgmma_attention_grad.cuh"
 MUTANTS = [
     Mutant("tiled: no barrier in the loop", TILED, _TILED_LOOP + "            __syncthreads();\n",
            _TILED_LOOP),
@@ -277,6 +282,26 @@ MUTANTS = [
     Mutant("attention simt: weights are read before they are there", ATTENTION_SIMT,
            "        __syncwarp();\n        add_values();", "        add_values();",
            header="ge2/skeleton/attention_simt.cuh"),
+    Mutant("gradient: scores are weighed too early", GRADIENT,
+           "            ptx::wgmma_wait<1>();\n            ptx::opaque(p);",
+           "            ptx::opaque(p);", header=_GRADIENT),
+    Mutant("gradient: slopes are used too early", GRADIENT,
+           "                ptx::wgmma_wait<0>();\n            }\n", "            }\n",
+           header=_GRADIENT),
+    Mutant("gradient: a stage is handed back too early", GRADIENT,
+           "            ptx::opaque(g);\n            slope",
+           "            ptx::opaque(g);\n            held = -1;\n            if (lane == 0) "
+           "ptx::mbarrier_arrive(shared.empty + ring.stage * 8);\n            slope",
+           header=_GRADIENT),
+    Mutant("gradient: statistics are overwritten while they are read", GRADIENT,
+           "                __syncwarp();\n            }\n            if (held",
+           "            }\n            if (held", header=_GRADIENT),
+    Mutant("gradient: results overwrite rows that are read", GRADIENT,
+           "            ptx::named_barrier_sync(1 + group, GROUP);  //", "            //",
+           header=_GRADIENT),
+    Mutant("gradient: sums are stored before they are there", GRADIENT,
+           "            ptx::wgmma_wait<0>();\n            take_sums();",
+           "            take_sums();", header=_GRADIENT),
     Mutant("lab: full barrier is not waited for", LAB,
            "        ptx::mbarrier_wait(bars + 8 * stage, parity);\n", ""),
     Mutant("lab: stage refilled while it is read", LAB, _LAB_READ + "        __syncthreads();",
@@ -371,8 +396,8 @@ def test_too_little_memory_is_caught(
 
 
 @pytest.mark.parametrize("target", [TILED, CORES, RAGGED, BATCHED, NORM, NORM_WGMMA, VALUES,
-                                    ATTENTION_MMA, ATTENTION_SIMT, WGMMA, PINGPONG, LAB, BLOCK,
-                                    TREE, CLUSTER, SPLIT, VEC, TURN],
+                                    ATTENTION_MMA, ATTENTION_SIMT, GRADIENT, WGMMA, PINGPONG, LAB,
+                                    BLOCK, TREE, CLUSTER, SPLIT, VEC, TURN],
                          ids=lambda t: t.variant)
 def test_the_unbroken_kernel_is_clean(target: Target) -> None:
     """No detector speaks on the cases that the mutants run."""
