@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..compiler.opdefs.attention_grad import GRADIENT
 from ..errors import Unsupported
 from ..problem import Problem
-from .attention_args import HEADS_DTYPE, Field, Heads
+from .attention_args import HEADS_DTYPE, Field
 from .attention_grad import GradientCall, gradient_call, gradient_problem
 from .attention_wgmma import (
     SHARED_BYTES,
@@ -30,18 +30,18 @@ OWN = 128  # rows of a block
 THREADS = 384
 STAGES = 4  # more would wait for nothing
 MOST_COLUMNS = 128  # of a head, with which the sums of 64 rows fit in registers
-MAPS = ("own_first", "own_second", "streamed_first", "streamed_second", "result_first",
-        "result_second")
+MAPS = ("own_k", "own_v", "streamed_q", "streamed_d", "grad_k", "grad_v",
+        "own_q", "own_d", "streamed_k", "streamed_v", "grad_q")
 FIELDS: tuple[Field, ...] = (
     ("ge2::HeadTensor", "grad_y", HEADS_DTYPE), ("void*", "statistics", "u8"),
-    ("int", "statistics_rows", "i4"))
+    ("int", "statistics_rows", "i4"), ("unsigned", "key_blocks", "u4"))
 # Queries that stream past keys, by the columns of a head: sums, weights and slopes share registers.
-QUERIES = {32: (96, 128), 64: (96, 128), 80: (64, 80), 96: (64, 80), 128: (64, 80)}
+QUERIES = {32: (96, 112), 64: (96, 112), 80: (64, 80), 96: (64, 80), 128: (64, 80)}
 
 
 @dataclass(frozen=True, slots=True)
 class WgmmaGradientRule:
-    """Three launches: statistics by queries, gradients of keys and values, gradients of queries."""
+    """Two launches: statistics by queries; blocks that own keys, and blocks that own queries."""
 
     def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
         """Return the launches; see LaunchRule."""
@@ -53,24 +53,25 @@ class WgmmaGradientRule:
         x, columns = call.forward, columns_of(call.forward)
         queries, keys = int(variant.param("QUERIES")), int(variant.param("KEYS"))
         rows = -(-x.queries // queries) * queries
+        heads, key_blocks = x.heads * x.batch, -(-x.keys // OWN) * x.groups * x.batch
+        grad_y = {"batch": call.grad_y.batch, "head": call.grad_y.head, "row": call.grad_y.row}
         args, relocs = x.pack(
-            MAPS, FIELDS, {"grad_y": {"batch": call.grad_y.batch, "head": call.grad_y.head,
-                                      "row": call.grad_y.row}, "statistics_rows": rows},
+            MAPS, FIELDS,
+            {"grad_y": grad_y, "statistics_rows": rows, "key_blocks": key_blocks},
             {"grad_y": (GRADIENT, 0), "statistics": (WORKSPACE, 0)})
         classes = {"COLUMNS": columns, "WIDE": 4,
                    "QUERY_STAGES": stages_of(columns, queries, 8),
                    "KEY_STAGES": stages_of(columns, keys, 0)}
         source = x.source(variant, classes, MAPS, FIELDS)
-        heads = x.heads * x.batch
-        launches = (
-            (-(-heads * rows // (THREADS // 32)), 0, ()),
-            (-(-x.keys // OWN) * x.groups * x.batch, shared_bytes(columns, queries, 8),
-             key_maps(call, queries)),
-            (-(-x.queries // OWN) * heads, shared_bytes(columns, keys, 0), query_maps(call, keys)))
+        smem = max(shared_bytes(columns, queries, 8), shared_bytes(columns, keys, 0))
+        launches = ((-(-heads * rows // (THREADS // 32)), 0, ()),
+                    (key_blocks + -(-x.queries // OWN) * heads, smem,
+                     tensor_maps(call, queries, keys)))
         return [LaunchRecord(KernelSource(source.template, source.context, entry), (grid, 1, 1),
-                             (THREADS, 1, 1), args, relocs, smem=smem, tensor_maps=maps,
+                             (THREADS, 1, 1), args, relocs, smem=needed, tensor_maps=maps,
                              workspace=call.statistics_bytes(rows))
-                for entry, (grid, smem, maps) in zip(variant.kernel.entries, launches, strict=True)]
+                for entry, (grid, needed, maps) in zip(variant.kernel.entries, launches,
+                                                       strict=True)]
 
     def examples(self, variant: Variant) -> list[Problem]:
         """Return problems for compile tests; see LaunchRule."""
@@ -107,35 +108,19 @@ def shared_bytes(columns: int, rows: int, statistics: int) -> int:
     return _fixed_bytes(columns) + stages * _stage_bytes(columns, rows, statistics)
 
 
-def key_maps(call: GradientCall, queries: int) -> tuple[TensorMapSpec, ...]:
-    """Return the maps of the launch whose blocks own keys."""
-    _, dk, dv = call.results
-    x = call.forward
-    return (_keys_map(0, call, x.k, x.size, OWN), _keys_map(1, call, x.v, x.value_size, OWN),
-            _queries_map(2, call, x.q, x.size, queries),
-            _queries_map(3, call, call.grad_y, x.value_size, queries),
-            _keys_map(4, call, dk, x.size, STORE_ROWS),
-            _keys_map(5, call, dv, x.value_size, STORE_ROWS))
-
-
-def query_maps(call: GradientCall, keys: int) -> tuple[TensorMapSpec, ...]:
-    """Return the maps of the launch whose blocks own queries."""
-    dq, _, _ = call.results
-    x = call.forward
-    return (_queries_map(0, call, x.q, x.size, OWN),
-            _queries_map(1, call, call.grad_y, x.value_size, OWN),
-            _keys_map(2, call, x.k, x.size, keys), _keys_map(3, call, x.v, x.value_size, keys),
-            _queries_map(4, call, dq, x.size, STORE_ROWS))
-
-
-def _keys_map(index: int, call: GradientCall, x: Heads, size: int, tile: int) -> TensorMapSpec:
-    f = call.forward
-    return head_map(index, f, x, f.keys, size, f.groups, tile)
-
-
-def _queries_map(index: int, call: GradientCall, x: Heads, size: int, tile: int) -> TensorMapSpec:
-    f = call.forward
-    return head_map(index, f, x, f.queries, size, f.heads, tile)
+def tensor_maps(call: GradientCall, queries: int, keys: int) -> tuple[TensorMapSpec, ...]:
+    """Return MAPS: tiles of own rows, of rows that stream past, and of what a warp stores."""
+    x, d, (dq, dk, dv) = call.forward, call.grad_y, call.results
+    size, value = x.size, x.value_size
+    of_keys, of_queries = (x.keys, x.groups), (x.queries, x.heads)
+    maps = ((x.k, of_keys, size, OWN), (x.v, of_keys, value, OWN),
+            (x.q, of_queries, size, queries), (d, of_queries, value, queries),
+            (dk, of_keys, size, STORE_ROWS), (dv, of_keys, value, STORE_ROWS),
+            (x.q, of_queries, size, OWN), (d, of_queries, value, OWN),
+            (x.k, of_keys, size, keys), (x.v, of_keys, value, keys),
+            (dq, of_queries, size, STORE_ROWS))
+    return tuple(head_map(index, x, tensor, rows, columns, heads, tile)
+                 for index, (tensor, (rows, heads), columns, tile) in enumerate(maps))
 
 
 def wgmma_gradient_refusal(variant: Variant, call: GradientCall) -> str:

@@ -31,7 +31,7 @@ CASES: dict[str, tuple[Variant, Problem]] = {
     # Heads that share keys, more tiles than stages, the diagonal within tiles.
     "causal": (variant(64, 96), gradient_problem("bf16", (1, 2, 135, 128), groups=1,
                                                  keys=140, causal=True, offset=5)),
-    "several heads and tiles": (variant(128), gradient_problem("f16", (2, 2, 130, 64), keys=140)),
+    "several heads and tiles": (variant(112), gradient_problem("f16", (2, 2, 130, 64), keys=140)),
     # Queries before the first key and behind a window's last see none; blocks without a partner.
     "window": (variant(96), gradient_problem("f16", (1, 1, 290, 64), keys=150, left=20,
                                              causal=True, offset=-30)),

@@ -16,15 +16,21 @@
 
 namespace ge2 {
 
+// Tensor maps of a role.
+struct GradientMaps {
+    const ptx::TensorMap *own_first, *own_second, *streamed_first, *streamed_second, *result_first,
+        *result_second;
+};
+
 // With queries q, their gradients' d, keys k and values v: own rows are those of k and v, streamed
 // ones of q and d (BY_KEYS), or the other way round. "First" is q or k, "second" d or v.
 // Plan says what a kernel is:
 //   Element           f16 or bf16
 //   HEAD              columns of a head, rounded up to a size that wgmma has
 //   STREAMED, STAGES  rows that stream past at a time, and how many times as many are in memory
-//   Args              that of attention/arguments.j2, with own_first, own_second, streamed_first,
-//                     streamed_second, result_first and result_second (maps), and statistics: of each
-//                     head statistics_rows, a multiple of STREAMED where queries stream
+//   Args              that of attention/arguments.j2, with statistics: of each head statistics_rows, a
+//                     multiple of STREAMED where queries stream
+//   maps(args)        GradientMaps; result_second is that of v's gradient
 //   Score             (args, place): fold; a score is its product
 template <typename Plan, bool BY_KEYS>
 struct WgmmaGradient {
@@ -78,13 +84,13 @@ struct WgmmaGradient {
         int head, first;   // of the own rows
         int begin, end, streamed_head, heads;
 
-        explicit Work(const Args& args) {
+        Work(const Args& args, unsigned block) {
             const int rows = BY_KEYS ? args.keys : args.queries;
             const int all_heads = BY_KEYS ? args.heads / args.group : args.heads;
             const unsigned tiles = (static_cast<unsigned>(rows) + OWN - 1) / OWN;
-            const unsigned rest = blockIdx.x / tiles;
+            const unsigned rest = block / tiles;
             // Under a causal mask the first keys and the last queries take longest: they begin.
-            const int tile = static_cast<int>(blockIdx.x % tiles);
+            const int tile = static_cast<int>(block % tiles);
             first = (BY_KEYS ? tile : static_cast<int>(tiles) - 1 - tile) * OWN;
             sequence = padded_sequence<void>(args, static_cast<int>(rest / all_heads));
             head = static_cast<int>(rest % all_heads);
@@ -109,9 +115,10 @@ struct WgmmaGradient {
     // One thread: loads the own rows, then tile after tile.
     static void produce(const Args& args, const Shared& shared, const Work& work) {
         const int batch = work.sequence.index;
+        const GradientMaps maps = Plan::maps(args);
         ptx::mbarrier_arrive_expect_tx(shared.own_full, 2 * Own::BYTES);
-        Own::load(shared.own_first, &args.own_first, work.first, work.head, batch, shared.own_full);
-        Own::load(shared.own_second, &args.own_second, work.first, work.head, batch,
+        Own::load(shared.own_first, maps.own_first, work.first, work.head, batch, shared.own_full);
+        Own::load(shared.own_second, maps.own_second, work.first, work.head, batch,
                   shared.own_full);
         Ring ring;
         for (int head = work.streamed_head; head < work.streamed_head + work.heads; ++head) {
@@ -120,13 +127,13 @@ struct WgmmaGradient {
                 const unsigned full = shared.full + ring.stage * 8;
                 ptx::mbarrier_wait(shared.empty + ring.stage * 8, ring.parity ^ 1);
                 ptx::mbarrier_arrive_expect_tx(full, 2 * Tile::BYTES + STATISTICS);
-                Tile::load(shared.first + ring.stage * Tile::BYTES, &args.streamed_first, row, head,
+                Tile::load(shared.first + ring.stage * Tile::BYTES, maps.streamed_first, row, head,
                            batch, full);
                 if constexpr (BY_KEYS) {
                     ptx::bulk_load(shared.statistics + ring.stage * STATISTICS,
                                    statistics_of(args, work, head) + row, STATISTICS, full);
                 }
-                Tile::load(shared.second + ring.stage * Tile::BYTES, &args.streamed_second, row,
+                Tile::load(shared.second + ring.stage * Tile::BYTES, maps.streamed_second, row,
                            head, batch, full);
                 ring.next();
             }
@@ -326,24 +333,27 @@ struct WgmmaGradient {
             }
             ptx::wgmma_wait<0>();
             take_sums();
+            const GradientMaps maps = Plan::maps(args);
             ptx::named_barrier_sync(1 + group, GROUP);  // all warps have read the own rows
-            store(first, static_cast<float>(args.scale), shared.own_first, &args.result_first);
-            if constexpr (BY_KEYS) store(second, 1.0f, shared.own_second, &args.result_second);
+            store(first, static_cast<float>(args.scale), shared.own_first, maps.result_first);
+            if constexpr (BY_KEYS) store(second, 1.0f, shared.own_second, maps.result_second);
             if (lane == 0) ptx::bulk_wait_read<0>();  // they are complete when the grid is
         }
     };
 
-    static void run(const Args& args) {
+    // block: number among those of this role.
+    static void run(const Args& args, unsigned block) {
         const Shared shared;
-        const Work work(args);
+        const Work work(args, block);
         // Through a shuffle, so that the compiler knows that all lanes of a warp agree.
         const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
         if (threadIdx.x == 0) {
+            const GradientMaps maps = Plan::maps(args);
             shared.init_barriers();
-            ptx::tma_prefetch(&args.own_first);
-            ptx::tma_prefetch(&args.own_second);
-            ptx::tma_prefetch(&args.streamed_first);
-            ptx::tma_prefetch(&args.streamed_second);
+            ptx::tma_prefetch(maps.own_first);
+            ptx::tma_prefetch(maps.own_second);
+            ptx::tma_prefetch(maps.streamed_first);
+            ptx::tma_prefetch(maps.streamed_second);
         }
         __syncthreads();
         if (warp < 4) {
