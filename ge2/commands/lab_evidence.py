@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .lab_catalog import families_of, lab_records
-from .output import Number, Report, report_options
+from .output import Number, Report, report_options, writable_file
 
 if TYPE_CHECKING:
     from ..evidence.device import DeviceProfile
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @click.option("--between", is_flag=True, help="Sizes between those of the sweep: what ge2 lab "
               "evaluate judges the cost model on.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
+              callback=writable_file,
               help="Write the records of this device as an evidence file, too.")
 @report_options
 def bench(family: tuple[str, ...], seconds: float, rounds: int, hot: bool, between: bool,
@@ -94,6 +95,7 @@ def _figures(row: Mapping[str, Any], count: str, name: str) -> tuple[str, str]:
 
 @click.command("report")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
+              callback=writable_file,
               default=Path("report.html"), show_default=True)
 @click.option("--device", "device_name", default="h200", show_default=True,
               help="A GPU's name or part of it, known or of the evidence, or an architecture.")

@@ -66,12 +66,35 @@ class Report:
             raise click.UsageError(f"--json {self.json_target}: {error.strerror}") from None
 
 
+def writable_file(_context: click.Context, _option: click.Parameter, target: Any) -> Any:
+    """Return an option's value where a file can be written there; "-" is standard output.
+
+    Asked before the work, whose result would be lost otherwise.
+
+    Raises:
+        click.BadParameter: it is a folder, or its folder is missing or closed to this user.
+    """
+    if target is None or str(target) == "-":
+        return target
+    path = Path(target)
+    folder = path.parent
+    if path.is_dir():
+        why = "it is a folder; wanted the name of a file"
+    elif not folder.is_dir():
+        why = f"there is no folder {folder}; make it first"
+    elif not os.access(path if path.exists() else folder, os.W_OK):
+        why = f"{path if path.exists() else folder} is closed to this user; wanted another place"
+    else:
+        return target
+    raise click.BadParameter(f"{target} cannot be written: {why}")
+
+
 def report_options(function: _Function) -> _Function:
     """Add --json, -q and -v to a command; read them with Report(json_target, ...)."""
     for option in (
         click.option("-v", "--verbose", is_flag=True, help="Print details."),
         click.option("-q", "--quiet", is_flag=True, help="Print results only."),
-        click.option("--json", "json_target", metavar="FILE|-",
+        click.option("--json", "json_target", metavar="FILE|-", callback=writable_file,
                      help="Write the result as JSON to a file, or to stdout with -."),
     ):
         function = option(function)

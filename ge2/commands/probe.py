@@ -7,11 +7,12 @@ from typing import Any
 
 import click
 
-from .output import Report, report_options
+from .output import Report, report_options, writable_file
 
 
 @click.command()
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
+              callback=writable_file,
               help="Write the profile there instead of where ge2 looks for it.")
 @click.option("--device", "index", type=int, default=None, help="GPU to measure.")
 @report_options

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import click
 
 from ..errors import EnvironmentUnusable, ModelError, near_matches
-from .output import Number, Report, bad, good, human_time, report_options
+from .output import Number, Report, bad, good, human_time, report_options, writable_file
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -46,16 +46,16 @@ class Bytes(click.ParamType[int]):
         return int(number) * self._UNITS[text[len(number):]]
 
 
-def _known_suffix(_context: click.Context, _option: click.Parameter, target: str | None
+def _known_suffix(context: click.Context, option: click.Parameter, target: str | None
                   ) -> str | None:
-    """Return the value of --output; refuse a file of a kind that is not written."""
+    """Return the value of --output; refuse a file that cannot, or of a kind that is not written."""
     if target is None or target.endswith("/") or Path(target).is_dir():
         return target
     suffix = Path(target).suffix
     if suffix not in ("", ".npy", ".npz", ".csv"):
         raise click.BadParameter(f"{target!r} has an unknown suffix {suffix!r}; wanted .npz, .npy, "
                                  f".csv, or a folder: {target}/")
-    return target
+    return str(writable_file(context, option, target)) if suffix else target
 
 
 def model_options(function: _Function) -> _Function:
@@ -104,7 +104,8 @@ def model_options(function: _Function) -> _Function:
 @click.option("--timeout", type=Number(min=0), default=15.0, show_default=True,
               metavar="SECONDS", help="--bench: give up after this; the unmet criterion is named.")
 @click.option("--profile", is_flag=True, help="Show kernel, time and throughput of each node.")
-@click.option("--trace", metavar="FILE", help="Write the nodes' times for chrome://tracing.")
+@click.option("--trace", metavar="FILE", callback=writable_file,
+              help="Write the nodes' times for chrome://tracing.")
 @click.option("--memory", is_flag=True, help="Show what memory a run takes, first and steady time.")
 @click.option("--bisect", is_flag=True,
               help="Name the first node that departs from the float64 reference.")

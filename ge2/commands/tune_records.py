@@ -10,7 +10,7 @@ import click
 
 from ..errors import Invalid
 from .kernel_lookup import known_arch
-from .output import Report, bad, report_options
+from .output import Report, bad, report_options, writable_file
 
 if TYPE_CHECKING:
     from ..evidence.record import Decision, Item, Record
@@ -140,6 +140,7 @@ def import_(files: tuple[Path, ...], json_target: str | None, quiet: bool, verbo
 @click.command()
 @click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, metavar="FILE",
+              callback=writable_file,
               help="Where the merged evidence goes.")
 @report_options
 def merge(files: tuple[Path, ...], output: Path, json_target: str | None, quiet: bool,
@@ -245,6 +246,7 @@ def forget(problem: str | None, everything: bool, json_target: str | None, quiet
 @click.command()
 @click.argument("problem", metavar="PROBLEM")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("tuning.png"),
+              callback=writable_file,
               show_default=True, metavar="FILE", help="PNG, SVG or PDF.")
 @report_options
 def plot(problem: str, output: Path, json_target: str | None, quiet: bool, verbose: bool) -> None:

@@ -208,6 +208,12 @@ class GraphLoader:
             trail.append(index)
             index = next(owner[v] for v in self.file.nodes[index].inputs if owner.get(v) in left)
         loop = [*trail[trail.index(index):], index][::-1]
+        if len(loop) == 2:
+            node = self.file.nodes[index]
+            own = next(v for v in node.inputs if owner.get(v) == index)
+            return self.fail(f"$.nodes[{index}]", f"node {self.node_names[index]!r} reads {own!r}, "
+                             "which it computes itself",
+                             hint="A value that outlives a call is declared under $.state")
         shown = loop if len(loop) <= 8 else [*loop[:7], loop[-1]]
         chain = " -> ".join(self.node_names[i] for i in shown)
         return self.fail(f"$.nodes[{index}]", f"the nodes form a cycle: {chain}",

@@ -53,6 +53,17 @@ def ge2(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
     return call
 
 
+@pytest.mark.parametrize("option", ["--trace", "--output", "--json"])
+def test_places_that_cannot_be_written_are_refused_before_the_run(ge2: Any, tmp_path: Path,
+                                                                  option: str) -> None:
+    result = ge2("run", EXAMPLE, *CPU, option, str(tmp_path / "none" / "o.npz"))
+    assert result.code == 2
+    assert f"there is no folder {tmp_path / 'none'}" in result.err
+    assert "first run" not in result.out + result.err
+    if option == "--trace":
+        assert "it is a folder" in ge2("run", EXAMPLE, *CPU, option, str(tmp_path)).err
+
+
 def test_run_checks_the_sample(ge2: Any) -> None:
     result = ge2("run", EXAMPLE, *CPU)
     assert result.code == 0

@@ -55,10 +55,15 @@ EDITS: dict[str, tuple[Edit, tuple[str, ...]]] = {
                   ("2 unknown operators", "'MATMULL' at $.nodes[0].op", "did you mean MATMUL,",
                    "'Softmx' at $.nodes[2].op", "did you mean SOFTMAX,")),
     "cycle": (node(0, inputs=["s", "w"]), ("$.inputs[0]", "no node reads 'x'")),
+    "node that reads itself": (
+        lambda d: d["nodes"].append({"op": "ADD", "name": "loop", "inputs": ["own", "y"],
+                                     "outputs": ["own"]}),
+        ("$.nodes[3]", "'loop' reads 'own', which it computes itself", "$.state")),
     "cycle of nodes": (
-        lambda d: d["nodes"].append({"op": "ADD", "name": "loop", "inputs": ["loop", "y"],
-                                     "outputs": ["loop"]}),
-        ("$.nodes[3]", "cycle", "loop -> loop")),
+        lambda d: d["nodes"].extend([
+            {"op": "ADD", "name": "there", "inputs": ["back", "y"], "outputs": ["there"]},
+            {"op": "NEG", "name": "back", "inputs": ["there"], "outputs": ["back"]}]),
+        ("$.nodes[3]", "cycle", "there -> back -> there")),
     "missing value": (node(1, inputs=["hh", "b"]), ("$.nodes[1].inputs[0]", "'hh'")),
     "missing weight": (node(1, inputs=["h", "bb"]),
                        ("$.nodes[1].inputs[1]", "'bb'", "weights.safetensors", "b?")),
