@@ -29,7 +29,8 @@ namespace ge2 {
 //   MASKED, LSE        a row may see no key; rows' log-sum-exps are written
 //   Args               that of attention/arguments.j2, with map_q, map_k, map_v, map_y, section (of
 //                      AttentionTiles) and tickets (two zeros, with DYNAMIC)
-//   Score              (args, place): fold, PLAIN, pair(sum, sum, query, key) makes scores of two keys
+//   Score              (args, place): PLAIN, fold_of(args), and pair(sum, sum, query, key), which makes
+//                      scores of two keys
 //   Length             element type of args.kv_len, or void
 template <typename Plan>
 struct WgmmaAttention {
@@ -183,6 +184,7 @@ struct WgmmaAttention {
         const Shared& shared;
         const Tiles& tiles;
         const int group, warp, lane;
+        const float fold;  // once, not for each block: its product is of doubles
         RingQ q;
         RingKV k, v;
         Place place;  // of the tile whose scores are weighed
@@ -200,6 +202,7 @@ struct WgmmaAttention {
               group(group),
               warp(threadIdx.x / 32 % 4),
               lane(threadIdx.x % 32),
+              fold(Score::fold_of(args)),
               stored(false),
               stored_in(0) {}
 
@@ -246,6 +249,14 @@ struct WgmmaAttention {
             ptx::opaque(scores);
             if (lane == 0) ptx::mbarrier_arrive(shared.k_empty + k.stage * 8);
             k.next();
+        }
+
+        // Waits for the products in flight. ptxas moves that wait up within its basic block, ahead of
+        // the weighing that is to hide the products. The loop of another wait ends the block before it:
+        // that for the queries at work, which are there long since.
+        void await_products() {
+            ptx::mbarrier_wait(shared.q_full + q.stage * 8, q.parity);
+            ptx::wgmma_wait<0>();
         }
 
         void take_sums() {
@@ -302,7 +313,7 @@ struct WgmmaAttention {
         void weigh_block(int block, float (&shrink)[2]) {
             const Score score(args, place);
             finish_scores(score, block * BN);
-            weigh<FIRST, Plan::MASKED>(scores, score.fold, rows, shrink);
+            weigh<FIRST, Plan::MASKED>(scores, fold, rows, shrink);
         }
 
         void pack() { pack_weights<Element>(weights, scores); }
@@ -330,7 +341,8 @@ struct WgmmaAttention {
             ptx::wgmma_wait<1>();
             take_scores();
             weigh_block<false>(block, shrink);
-            ptx::wgmma_wait<0>();
+            if constexpr (Plan::FLAT) hand_back_queries();
+            await_products();
             take_sums();
 #pragma unroll
             for (int i = 0; i < HEAD / 2; ++i) out[i] *= shrink[i / 2 % 2];
@@ -377,7 +389,7 @@ struct WgmmaAttention {
 
         void write_lse(const Place& at, int query, float most, float sum) {
             if (lane % 4 != 0 || query >= args.queries) return;
-            const float exponent = most * Score(args, at).fold + ptx::lg2_approx(sum);
+            const float exponent = most * fold + ptx::lg2_approx(sum);
             at.queries_of<float>(args.lse, false)[query * args.lse.row] =
                 sum == 0.0f ? -inf_f32() : exponent * 0.693147180559945f;
         }
@@ -408,7 +420,7 @@ struct WgmmaAttention {
             }
             const int buffer = q.stage;
             const RowWeights found = rows;
-            hand_back_queries();
+            if constexpr (Plan::Q_BUFFERS == 2) hand_back_queries();  // the next tile's come there
             q.next();
             if (!next_tile()) {
                 multiply_values(first);
@@ -423,7 +435,8 @@ struct WgmmaAttention {
             ptx::wgmma_wait<1>();
             take_scores();
             weigh_block<true>(blocks.last, shrink);
-            ptx::wgmma_wait<0>();
+            if constexpr (Plan::Q_BUFFERS > 2) hand_back_queries();
+            await_products();
             take_sums();
             pack();
             store(done, found, buffer);
@@ -441,7 +454,6 @@ struct WgmmaAttention {
 #pragma unroll 1
                     for (int i = 1; i < blocks.count; ++i) {
                         step(blocks.last - i, i == 1);
-                        if constexpr (Plan::FLAT) hand_back_queries();
                     }
                 } while (turn(blocks.count == 1));
             }
