@@ -180,8 +180,8 @@ MUTANTS = [
     (BULK, "args.x, 1024, bar", "args.x + 4, 1024, bar", "out of bounds"),
     (BULK, "fence_proxy_async_shared();\n  __syncthreads();", "fence_proxy_async_shared();",
      "data race"),
-    (TENSOR, "i / 2 % 2 ^ 1);", "1);", "missing wait"),
-    (TENSOR, "        mbarrier_wait(empty + 8 * s, i / 2 % 2 ^ 1);\n", "", "missing wait"),
+    (TENSOR, "i / 2 % 2 ^ 1);", "1);", "bad mbarrier"),
+    (TENSOR, "        mbarrier_wait(empty + 8 * s, i / 2 % 2 ^ 1);\n", "", "bad mbarrier"),
     (TENSOR, "    mbarrier_wait(full + 8 * s, i / 2 % 2);\n", "", "uninitialised read"),
     (TENSOR, "    fence_proxy_async_shared();\n    __syncwarp();", "    __syncwarp();",
      "missing fence"),
@@ -198,6 +198,64 @@ def test_broken_copies_are_found(case: Case, old: str, new: str, kind: str) -> N
     """Each change breaks the kernel in the way that the finding names."""
     assert old in case.text
     assert kind in faults(case, case.text.replace(old, new, 1))
+
+
+LATE = Case(
+    """#include <ge2/ptx/fence.cuh>
+#include <ge2/ptx/mbarrier.cuh>
+#include <ge2/ptx/tma.cuh>
+#include <ge2/shared.cuh>
+struct Args { const float* x; float* y; };
+// Adds one to two times 256 floats, through one stage and one mbarrier.
+extern "C" __global__ void kernel(const __grid_constant__ Args args) {
+  using namespace ge2::ptx;
+  unsigned char* memory = ge2::shared_memory();
+  const float* tile = reinterpret_cast<const float*>(memory);
+  const unsigned smem = smem_address(memory), bar = smem + 1024;
+  const int t = threadIdx.x;
+  if (t == 0) {
+    mbarrier_init(bar, 1);
+    fence_mbarrier_init();
+  }
+  for (unsigned phase = 0; phase < 2; ++phase) {
+    __syncthreads();
+    if (t == 0) {
+      fence_proxy_async_shared();
+      mbarrier_arrive_expect_tx(bar, 1024);
+      bulk_load(smem, args.x + 256 * phase, 1024, bar);
+    }
+    mbarrier_wait(bar, phase);
+    for (int i = t; i < 256; i += 64) args.y[256 * phase + i] = tile[i] + 1.0f;
+  }
+}
+""",
+    inputs={"x": np.arange(512, dtype=np.float32)}, outputs={"y": ((512,), "f4")},
+    block=(64, 1, 1), smem=1032,
+)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_copies_complete_late_or_at_random(seed: int) -> None:
+    """Whenever copies complete, a kernel that waits for them is clean and right."""
+    assert np.array_equal(LATE.run(seed=seed)["y"], LATE.inputs["x"] + 1)
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("mbarrier_wait(bar, phase);", "if (t < 32) mbarrier_wait(bar, phase);"),
+    ("mbarrier_wait(bar, phase);", "mbarrier_wait(bar, t < 32 ? phase : phase ^ 1);"),
+    ("bulk_load(smem, args.x + 256 * phase, 1024, bar);",
+     "for (int i = 0; i < 256; ++i) args.y[i] = 0;\n"
+     "bulk_load(smem, args.y, 1024, bar); args.y[0] = 1;"),
+], ids=["no wait", "wrong phase", "source overwritten"])
+def test_what_counts_on_early_copies_is_found(old: str, new: str) -> None:
+    """Some thread waits for each copy, but not each thread that must."""
+    assert old in LATE.text
+    assert "missing wait" in faults(LATE, LATE.text.replace(old, new, 1))
+
+
+def test_a_finding_names_the_seed_of_its_schedule() -> None:
+    with pytest.raises(emulate.EmulationError, match="seed=7"):
+        BULK.run(BULK.text.replace("    bulk_wait_read<0>();\n", ""), seed=7)
 
 
 PDL = """#include <ge2/ptx/griddep.cuh>

@@ -119,7 +119,7 @@ def test_messages_reach_every_block() -> None:
     (MESSAGES, "+ 8 * r, 32)", "+ 8 * r, 16)", "missing wait"),
     (MESSAGES, "map_shared(bar + 8 * r, threadIdx.x)", "map_shared(bar + 8 * r, 0)",
      "bad mbarrier"),
-    (MESSAGES, "smem + 32 * r + 16 * rank", "smem + 16 * rank", "data race"),
+    (MESSAGES, "smem + 32 * r + 16 * rank", "smem + 16 * rank", "missing wait"),
     (SUM, "  cluster_sync();\n  float", "  float", "data race"),
     (SUM, "  cluster_arrive();\n  cluster_wait();\n", "", "out of bounds"),
     (SUM, "r < cluster_size()", "r <= cluster_size()", "out of bounds"),

@@ -101,6 +101,12 @@ def _rows(at_least: int) -> Callable[[Problem], bool]:
     return lambda p: p.outputs[0].shape[0] > 1 and p.inputs[0].shape[-1] >= at_least  # type: ignore
 
 
+def _row_after_row(problem: Problem) -> bool:
+    """Return whether each group of blocks has a second row."""
+    x = problem.inputs[0]
+    return x is not None and x.shape[0] > 1 and x.shape[-1] > 10_000
+
+
 TILED = Target("gemm/gemm_bias_act_f32_tiled[BM=64,BN=64,BK=8]", _gemm("f32", 67, 66, 20))
 CORES = Target("gemm/gemm_bias_act_tc_f16[BM=64,BN=64,BK=32,STAGES=3]", _gemm("f16", 72, 40, 128))
 RAGGED = Target("gemm/gemm_bias_act_tc_f16[BM=64,BN=64,BK=32,STAGES=3]",
@@ -119,6 +125,8 @@ PINGPONG = Target("gemm/gemm_bias_act_wgmma[SCHEDULE=pingpong,BM=128,BN=128,STOR
 ATTENTION = Target("attention/attention_wgmma[BM=192,BN=128,OVERLAP=flat,TURNS=1]",
                    attention_case("mutants", attention_problem("f16", (1, 5, 200, 32), keys=300,
                                                                causal=True, offset=100)))
+ONE_BUFFER = Target("attention/attention_wgmma[BM=128,BN=112,OVERLAP=intra,TURNS=0]",
+                    attention_case("mutants", attention_problem("f16", (1, 3, 65, 192), keys=90)))
 ATTENTION_MMA = Target("attention/attention_mma[BM=64,BN=32]",
                        attention_case("mutants", attention_problem("f16", (1, 1, 70, 32), keys=100,
                                                                    lse=True)))
@@ -134,6 +142,7 @@ TREE = Target("row/row_block[VECTORS=1,REDUCE=shared_tree,WEIGHTS=late,UNPACK=on
 CLUSTER = Target("row/row_cluster[BLOCKS=2,THREADS=512,VECTORS=8]", _rows(100))
 SPLIT = Target("row/row_split[THREADS=256,VECTORS=4]", lambda p: p.inputs[0].size > 40_000
                if p.inputs[0] else False)
+RING = Target("row/row_ring[BLOCKS=2,THREADS=512,VECTORS=8,STAGES=2]", _row_after_row)
 VEC = Target("elementwise/elementwise_vec[THREADS=128,UNROLL=1]", _exp(1003))
 TURN = Target("movement/transpose_tiled[TILE_A=64,TILE_B=64,THREADS=256]",
               lambda p: p.outputs[0].size > 1000)
@@ -154,6 +163,7 @@ class Mutant:
 _TILED_LOOP = "            next_b.store(tiles_b + buffer * BN * BK);\n"
 _LAB_READ = "sum += source[i];\n"
 _WGMMA = "ge2/skeleton/wgmma_gemm.cuh"
+_RING = "ge2/skeleton/row_ring.cuh"
 _ATTENTION = "ge2/skeleton/wgmma_attention.cuh"
 _GRADIENT = "ge2/skeleton/wgmma_attention_grad.cuh"
 MUTANTS = [
@@ -201,6 +211,8 @@ MUTANTS = [
            "    ptx::fence_proxy_async_shared();\n    ptx::named", "    ptx::named"),
     Mutant("norm: groups do not wait for each other's rows", NORM_WGMMA,
            "    ptx::named_barrier_sync(1, WARPS * 32);\n", ""),
+    Mutant("norm: stores are not waited for", NORM_WGMMA,
+           "    if (lane == 0) ptx::bulk_wait_read<0>();\n", ""),
     Mutant("row values: the ticket stays", VALUES, "if (thread == 0) *arrived = 0;", "",
            header="ge2/gemm/row_values.cuh"),
     Mutant("row values: parts are not there when they count", VALUES,
@@ -235,8 +247,8 @@ MUTANTS = [
     Mutant("wgmma: no barrier after init", WGMMA, "        __syncthreads();\n", "",
            header=_WGMMA),
     Mutant("wgmma: warps store before all have written", WGMMA,
-           "        ptx::fence_proxy_async_shared();\n        __syncwarp();",
-           "        ptx::fence_proxy_async_shared();", header=_WGMMA),
+           "            ptx::fence_proxy_async_shared();\n            __syncwarp();",
+           "            ptx::fence_proxy_async_shared();", header=_WGMMA),
     Mutant("pingpong: nobody starts the first turn", PINGPONG,
            "            ptx::named_barrier_arrive(other_turn, 2 * GROUP);\n        }\n        int",
            "        }\n        int", header=_WGMMA),
@@ -265,6 +277,38 @@ MUTANTS = [
            header=_ATTENTION),
     Mutant("attention: the counter is not put back", ATTENTION,
            "                args.tickets[0] = 0;\n", "", header=_ATTENTION),
+    Mutant("attention: values wait for the phase behind one that is open", ONE_BUFFER, """\
+        while (item < tiles.count) {
+            const AttentionTile tile = tiles[item];
+            const KeyBlocks blocks = blocks_of(args, place_of(args, tile));
+#pragma unroll 1
+            for (int i = 0; i < blocks.count; ++i) {
+                load(args, &args.map_v, v, shared.v, shared.v_full, shared.v_empty, tile,
+                     blocks.last - i);
+            }
+            ptx::mbarrier_wait(shared.q_full + q.stage * 8, q.parity);
+            ptx::mbarrier_arrive(shared.q_empty + q.stage * 8);
+            q.next();
+            ptx::mbarrier_wait(shared.q_full + q.stage * 8, q.parity);
+            item = shared.items[q.stage];
+        }
+""", """\
+        for (bool first = true;; first = false) {
+            if (!first) {
+                ptx::mbarrier_wait(shared.q_full + q.stage * 8, q.parity);
+                item = shared.items[q.stage];
+            }
+            if (item >= tiles.count) break;
+            ptx::mbarrier_arrive(shared.q_empty + q.stage * 8);
+            q.next();
+            const AttentionTile tile = tiles[item];
+            const KeyBlocks blocks = blocks_of(args, place_of(args, tile));
+            for (int i = 0; i < blocks.count; ++i) {
+                load(args, &args.map_v, v, shared.v, shared.v_full, shared.v_empty, tile,
+                     blocks.last - i);
+            }
+        }
+""", header=_ATTENTION),
     Mutant("attention mma: a tile is read before it is there", ATTENTION_MMA,
            "        wait();\n        __syncthreads();  // the tile",
            "        __syncthreads();  // the tile"),
@@ -328,6 +372,18 @@ MUTANTS = [
     Mutant("cluster: states are read before they are there", CLUSTER,
            "= value;\n        ptx::cluster_sync();", "= value;",
            header="ge2/prim/reduce/cluster.cuh"),
+    Mutant("ring: a row is read before it is there", RING,
+           "                ptx::mbarrier_wait(bars + 8 * static_cast<unsigned>(filled.stage), "
+           "filled.parity);\n", "", header=_RING),
+    Mutant("ring: rows wait for the phase behind the one under way", RING,
+           "(filled.stage), filled.parity);", "(filled.stage), filled.parity ^ 1u);",
+           header=_RING),
+    Mutant("ring: a stage is refilled while it is read", RING,
+           "            ptx::mbarrier_wait(bars + kEmpty + 8 * static_cast<unsigned>(place.stage), "
+           "place.parity);\n", "", header=_RING),
+    Mutant("ring: states are read before they are there", RING,
+           "        ptx::mbarrier_wait(bar, round / kRounds & 1u);\n", "",
+           header="ge2/prim/exchange/cluster.cuh"),
     Mutant("split: no fence before the ticket", SPLIT, "        __threadfence();\n", "",
            header="ge2/skeleton/row_split.cuh"),
     Mutant("split: ticket is not reset", SPLIT, "    args.semaphores[r] = 0;\n", "",
@@ -397,7 +453,7 @@ def test_too_little_memory_is_caught(
 
 @pytest.mark.parametrize("target", [TILED, CORES, RAGGED, BATCHED, NORM, NORM_WGMMA, VALUES,
                                     ATTENTION_MMA, ATTENTION_SIMT, GRADIENT, WGMMA, PINGPONG, LAB,
-                                    BLOCK, TREE, CLUSTER, SPLIT, VEC, TURN],
+                                    BLOCK, TREE, CLUSTER, SPLIT, RING, VEC, TURN],
                          ids=lambda t: t.variant)
 def test_the_unbroken_kernel_is_clean(target: Target) -> None:
     """No detector speaks on the cases that the mutants run."""

@@ -94,15 +94,15 @@ def operand_values(name: str, spec: TensorSpec, slot: int, case: Case) -> np.nda
     return np.lib.stride_tricks.as_strided(bits, spec.shape, strides).view(storage.dtype)
 
 
-def run_case(variant: Variant, case: Case, device: DeviceProfile) -> None:
-    """Run a case and compare with float64.
+def run_case(variant: Variant, case: Case, device: DeviceProfile, seed: int = 0) -> None:
+    """Run a case and compare with float64; see launch() for the seed.
 
     Raises:
         AssertionError, EmulationError: a wrong element, or a detector's finding.
     """
     inputs = [None if s is None else operand_values(case.name, s, i, case)
               for i, s in enumerate(case.problem.inputs)]
-    found = run_problem(variant, case.problem, inputs, device=device)
+    found = run_problem(variant, case.problem, inputs, device=device, seed=seed)
     expected = reference(case.problem, inputs)
     # Cheap epilogue functions state absolute errors, which are relatively large near zero.
     cheap = "rounded_math" in template_path(variant.kernel.template).read_text("utf-8")

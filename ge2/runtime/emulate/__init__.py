@@ -8,6 +8,7 @@ How to use it:
   holes are filled with host addresses (`fill_args` does that), and raises EmulationError with
   every finding: kind, kernel, source line, block, thread, address.
 - `launch(..., source=text)` runs hand-written CUDA text instead of the record's template.
+- `seed=N` runs threads in a random order, the same for the same seed.
 - `bank_conflicts=True` counts the shared-memory wavefronts of each access site in the Report.
 
 A kernel is compiled by g++ or clang++ (GE2_CXX chooses) and kept by content in the cache folder.

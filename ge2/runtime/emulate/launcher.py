@@ -48,7 +48,7 @@ def fill_args(record: LaunchRecord, address_of: Callable[[int], int]) -> bytes:
 def launch(record: LaunchRecord, args: bytes, *,
            memory: Memory | Iterable[Buffer | tuple[int, int]], source: str | None = None,
            arch: str = "sm_90a", includes: tuple[Path, ...] = (), bank_conflicts: bool = False,
-           step_limit: int = DEFAULT_STEP_LIMIT, check: bool = True) -> Report:
+           step_limit: int = DEFAULT_STEP_LIMIT, seed: int = 0, check: bool = True) -> Report:
     """Run a launch record on the host and return what the detectors saw.
 
     Args:
@@ -61,6 +61,8 @@ def launch(record: LaunchRecord, args: bytes, *,
         includes: folders searched for <ge2/...> instead of the usual ones.
         bank_conflicts: count shared-memory wavefronts per access site.
         step_limit: basic blocks after which a launch counts as endless.
+        seed: 0: threads run in a fixed order and copies complete as late as they may; else both are
+            drawn at random, the same for the same seed.
         check: raise on findings; else they are only in the report.
 
     Raises:
@@ -83,8 +85,8 @@ def launch(record: LaunchRecord, args: bytes, *,
                            wanted=f"at most {built.most_threads} threads")
     arena = memory if isinstance(memory, Memory) else Memory(memory)
     with _lock:
-        report = decode(_call(record, args, built.entry, arena, bank_conflicts, step_limit), kernel,
-                        library)
+        report = decode(_call(record, args, built.entry, arena, bank_conflicts, step_limit,
+                              seed), kernel, library, seed)
     if check and report.findings:
         raise EmulationError(report)
     return report
@@ -113,7 +115,7 @@ def _check_launch(record: LaunchRecord, arch: str) -> None:
 
 
 def _call(record: LaunchRecord, args: bytes, entry: int, arena: Memory, bank_conflicts: bool,
-          step_limit: int) -> str:
+          step_limit: int, seed: int) -> str:
     runtime = native.runtime()
     # Tensor maps inside Args need 64-byte alignment.
     room = np.zeros(len(args) + 64, np.uint8)
@@ -124,7 +126,7 @@ def _call(record: LaunchRecord, args: bytes, entry: int, arena: Memory, bank_con
     # Blocks that may wait for each other run as one group, as a cluster's do.
     call.cluster = native.Triple(*(record.grid if record.cooperative else record.cluster))
     call.shared_bytes, call.want_banks = record.smem, int(bank_conflicts)
-    call.overlaps = int(record.pdl)
+    call.overlaps, call.seed = int(record.pdl), seed
     call.step_limit, call.entry = step_limit, entry
     call.args, call.arena = room.ctypes.data + start, arena.handle
     text = runtime.ge2emu_launch(ctypes.byref(call))

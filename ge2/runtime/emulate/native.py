@@ -23,6 +23,7 @@ class LaunchArgs(ctypes.Structure):
         ("shared_bytes", ctypes.c_uint32),
         ("want_banks", ctypes.c_uint32),
         ("overlaps", ctypes.c_uint32),
+        ("seed", ctypes.c_uint32),
         ("step_limit", ctypes.c_uint64),
         ("entry", ctypes.c_void_p),
         ("args", ctypes.c_void_p),

@@ -52,8 +52,8 @@ class Edit:
 
 def run_problem(kernel: Variant | str, problem: Problem, arrays: Sequence[Array | None], *,
                 device: DeviceProfile | None = None, bank_conflicts: bool = False,
-                step_limit: int = DEFAULT_STEP_LIMIT, reports: list[Report] | None = None,
-                edit: Edit | None = None) -> list[Array]:
+                step_limit: int = DEFAULT_STEP_LIMIT, seed: int = 0,
+                reports: list[Report] | None = None, edit: Edit | None = None) -> list[Array]:
     """Run every launch record of a bound problem and return the outputs.
 
     Args:
@@ -63,7 +63,7 @@ def run_problem(kernel: Variant | str, problem: Problem, arrays: Sequence[Array 
         arrays: one per input, of the spec's shape; None where the problem has None.
         device: profile to bind for; default that of the first architecture the kernel supports
             (sm_90a where it does).
-        bank_conflicts, step_limit: see launch().
+        bank_conflicts, step_limit, seed: see launch().
         reports: filled with one Report per launch.
         edit: changes to make before the kernel is built, to see whether they are caught.
 
@@ -91,7 +91,7 @@ def run_problem(kernel: Variant | str, problem: Problem, arrays: Sequence[Array 
         report = launch(record, fill_args(record, slots.__getitem__), memory=memory,
                         source=edit.text(sources_of.render(record.kernel)), arch=profile.arch,
                         includes=edit.includes, bank_conflicts=bank_conflicts,
-                        step_limit=step_limit)
+                        step_limit=step_limit, seed=seed)
         if reports is not None:
             reports.append(report)
     _check_semaphores(memory, semaphores, variant.kernel.name)

@@ -100,12 +100,14 @@ class Report:
         findings: faults, in the order they were seen; empty for a clean launch.
         steps: basic blocks executed by all threads.
         banks: shared-memory traffic per access site, when asked for.
+        seed: of a random schedule, 0 for the fixed one.
     """
 
     kernel: str
     findings: tuple[Finding, ...] = ()
     steps: int = 0
     banks: tuple[BankSite, ...] = field(default=())
+    seed: int = 0
 
     @property
     def bank_conflicts(self) -> int:
@@ -125,6 +127,8 @@ class EmulationError(LaunchFailed):
         text = str(first)
         for finding in others:
             text += f"\n  also: {finding}"
+        if report.seed:
+            text += f"\n  in the random schedule of seed={report.seed}"
         super().__init__(text)
         self.report = report
 
@@ -134,7 +138,7 @@ class EmulationError(LaunchFailed):
         return frozenset(f.kind for f in self.report.findings)
 
 
-def decode(text: str, kernel: str, library: Path) -> Report:
+def decode(text: str, kernel: str, library: Path, seed: int) -> Report:
     """Turn the runtime's JSON into a Report, resolving program counters to source lines."""
     data = json.loads(text)
     pcs: list[int] = []
@@ -147,7 +151,7 @@ def decode(text: str, kernel: str, library: Path) -> Report:
         BankSite(_first(frames.get(pc, ())), accesses, wavefronts, ideal)
         for pc, accesses, wavefronts, ideal in data["banks"]
     )
-    return Report(kernel, findings, int(data["steps"]), banks)
+    return Report(kernel, findings, int(data["steps"]), banks, seed)
 
 
 def _finding(item: dict[str, Any], kernel: str,

@@ -156,6 +156,7 @@ struct LaunchArgs {
   u32 shared_bytes;
   u32 want_banks;
   u32 overlaps;
+  u32 seed;
   u64 step_limit;
   void (*entry)(const void*);
   const void* args;
@@ -204,6 +205,7 @@ char* ge2emu_launch(const LaunchArgs* in) {
   launch.shared_bytes = in->shared_bytes;
   launch.want_banks = in->want_banks != 0;
   launch.overlaps = in->overlaps != 0;
+  launch.seed = in->seed;
   launch.step_limit = in->step_limit;
   launch.entry = in->entry;
   launch.args = in->args;

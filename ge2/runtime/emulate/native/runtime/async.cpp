@@ -15,6 +15,12 @@ void mark(Region& r, u64 off, u64 n, u8 set, u8 clear) {
   for (u64 i = off; i < off + n; ++i) r.state[i] = static_cast<u8>((r.state[i] | set) & ~clear);
 }
 
+void mark_source(const u8* from, u64 n, u8 set, u8 clear) {
+  if (n == 0) return;
+  Region& r = *find_region(reinterpret_cast<addr_t>(from), n, kRead, nullptr);
+  if (r.writable) mark(r, static_cast<u64>(from - r.base), n, set, clear);
+}
+
 void check_proxy(Region& r, u64 off, u64 n, const char* what, void* pc) {
   for (u64 g = off / 2; g * 2 < off + n; ++g) {
     const Cell& c = r.cells[g];
@@ -112,13 +118,12 @@ void exit_async(Thread& t) {
 }
 
 void finish_async() {
-  for (auto& [address, bar] : L->mbarriers) {
-    if (bar->ops.empty()) continue;
-    L->cur = &L->threads[bar->init_tid];
+  for (const BulkOp& op : L->in_flight) {
+    L->cur = &L->threads[op.bar->init_tid];
     report("missing wait",
-           format("%zu asynchronous copies on the mbarrier at shared offset %u were never waited "
-                  "for", bar->ops.size(), shared_offset(address)), address,
-           reinterpret_cast<void*>(L->image.lo + bar->ops.front()->pc));
+           format("an asynchronous copy on the mbarrier at shared offset %u was never waited for",
+                  shared_offset(op.bar->address)), op.bar->address,
+           reinterpret_cast<void*>(L->image.lo + op.pc));
     L->cur = nullptr;
   }
 }

@@ -101,13 +101,13 @@ extern "C" void ge2emu_store_async(u32 remote, const void* from, u32 bytes, u32 
   if (remote / kSharedWindow != remote_bar / kSharedWindow)
     fail("bad mbarrier", "an asynchronous store and its mbarrier lie in two blocks", remote_bar, pc);
   Thread& t = *L->cur;
-  auto op = std::make_shared<BulkOp>();
+  BulkOp op;
   const u8* bytes_from = static_cast<const u8*>(from);
-  op->data.assign(bytes_from, bytes_from + bytes);
-  op->smem = remote;
-  op->bytes = bytes;
+  op.data.assign(bytes_from, bytes_from + bytes);
+  op.smem = remote;
+  op.bytes = bytes;
   auto known = std::make_shared<Clock>(*t.clock);
   known->v[t.tid] = t.own++;
-  op->sender = known;
+  op.sender = known;
   issue_load(std::move(op), remote_bar, pc);
 }

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -54,7 +55,7 @@ ClockRef with_entry(const ClockRef& a, u32 tid, u32 clock);
 enum State : u8 {
   kInit = 1,           // holds a value
   kPendingWrite = 2,   // an asynchronous copy to here has not been waited for
-  kPendingRead = 4,    // an asynchronous store from here has not been waited for
+  kPendingRead = 4,    // an asynchronous copy from here has not been waited for
   kAsyncWritten = 8,   // last written by the async proxy
 };
 
@@ -127,7 +128,10 @@ struct StoreOp {  // bulk or tensor store: shared -> global, by the async proxy
   void* pc = nullptr;
 };
 
+struct MBarrier;
+
 struct BulkOp {  // bulk or tensor load or st.async: completes on an mbarrier
+  std::shared_ptr<MBarrier> bar;
   std::vector<Span> spans;
   std::vector<u8> data;  // of st.async
   ClockRef sender;       // of st.async: what its issuer knows travels along
@@ -196,7 +200,6 @@ struct MBarrier {
   u32 async_clock = 0;
   ClockRef arriving, completed;
   std::vector<u32> waiting;
-  std::deque<std::shared_ptr<BulkOp>> ops;
 };
 
 struct RemoteAccess {  // a thread's last access to another block's shared memory
@@ -218,6 +221,7 @@ struct Block {
 
 struct Warp {
   u32 first_tid = 0, lanes = 0;
+  u32 priority = 0;  // of a random schedule
 };
 
 struct SyncLoc {  // a word used by atomics
@@ -256,6 +260,9 @@ struct Launch {
   bool want_banks = false;
   bool overlaps = false;  // may start before the launch ahead of it has finished (PDL)
   u64 step_limit = 0, steps = 0;
+  u32 seed = 0;  // of a random schedule; 0: a fixed one, in which copies complete late
+  std::mt19937 random;
+  u32 copies_in = 1;  // a random schedule completes a copy in one of so many steps
 
   u32 first_serial = 1, serial = 1;
   u32 threads_per_block = 0, group_threads = 0, group_blocks = 1;
@@ -264,6 +271,7 @@ struct Launch {
   std::vector<Block> blocks;
   std::deque<u32> ready;
   std::unordered_map<u32, std::shared_ptr<MBarrier>> mbarriers;
+  std::vector<BulkOp> in_flight;  // copies that have not completed, oldest first
   std::map<u32, WgmmaGroup> warp_groups;  // by first thread
   Barrier cluster_barrier;
   u32 cluster_phase = 0;
@@ -289,6 +297,7 @@ void prepare_fiber(Thread& t, void (*start)());
 extern "C" void ge2emu_switch(void** save_sp, void* load_sp);
 void block_current();            // back to the scheduler until made ready
 void yield_current();
+void interleave();               // a place where a random schedule may run others first
 void make_ready(u32 tid);
 [[noreturn]] void abort_launch();
 void run_group();
@@ -337,7 +346,10 @@ void on_deadlock();
 void check_proxy(Region& r, u64 off, u64 n, const char* what, void* pc);
 bool happened(u32 tid, u32 clock);  // whether that access of this group is ordered before now
 void mark(Region& r, u64 off, u64 n, u8 set, u8 clear);
-void issue_load(std::shared_ptr<BulkOp> op, u32 bar, void* pc);
+void mark_source(const u8* from, u64 n, u8 set, u8 clear);  // global memory that a copy reads
+void issue_load(BulkOp op, u32 bar, void* pc);
+bool complete_awaited_copy();  // the oldest one that a thread waits for; false without
+void complete_copy(std::size_t i);
 void issue_store(StoreOp op);
 void exit_async(Thread& t);
 void exit_cluster(const Block& block);  // all threads of the block are done

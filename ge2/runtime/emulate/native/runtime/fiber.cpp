@@ -1,6 +1,7 @@
 // Fibers: stacks, the context switch, the scheduler of one group of blocks.
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -141,6 +142,10 @@ void yield_current() {
   ge2emu_switch(&t.sp, L->scheduler_sp);
 }
 
+void interleave() {
+  if (L->seed) yield_current();
+}
+
 void abort_launch() {
   L->aborted = true;
   void* unused;
@@ -148,21 +153,52 @@ void abort_launch() {
   std::abort();
 }
 
+namespace {
+
+// The thread that is ready for the longest time. In a random schedule: one of the warp with the highest
+// priority, and now and then a warp gets another one. Strict priorities hold some warps back for long,
+// which drawing every thread at random does not.
+u32 next_ready() {
+  Launch& l = *L;
+  auto next = l.ready.begin();
+  if (l.seed) {
+    if (l.random() % 32 == 0) l.warps[l.random() % l.warps.size()].priority = l.random();
+    const auto priority = [&](u32 tid) { return l.warps[l.threads[tid].warp].priority; };
+    next = std::max_element(l.ready.begin(), l.ready.end(),
+                            [&](u32 a, u32 b) { return priority(a) < priority(b); });
+  }
+  const u32 tid = *next;
+  l.ready.erase(next);
+  return tid;
+}
+
+void start_random() {
+  Launch& l = *L;
+  l.random.seed(l.seed + l.serial - l.first_serial);
+  for (Warp& w : l.warps) w.priority = l.random();
+  l.copies_in = 1u << l.random() % 10;
+}
+
+}  // namespace
+
 void run_group() {
   Launch& l = *L;
+  if (l.seed) start_random();
   for (Thread& t : l.threads) {
     prepare_fiber(t, fiber_main);
     l.ready.push_back(t.tid);
   }
   while (!l.aborted) {
+    if (l.seed && !l.in_flight.empty() && l.random() % l.copies_in == 0)
+      complete_copy(l.random() % l.in_flight.size());
     if (l.ready.empty()) {
+      if (complete_awaited_copy()) continue;
       bool all_done = true;
       for (Thread& t : l.threads) all_done = all_done && t.run == Run::kDone;
       if (!all_done) on_deadlock();
       return;
     }
-    Thread& t = l.threads[l.ready.front()];
-    l.ready.pop_front();
+    Thread& t = l.threads[next_ready()];
     l.cur = &t;
     ge2emu_switch(&l.scheduler_sp, t.sp);
     l.cur = nullptr;
@@ -177,6 +213,7 @@ void run_grid() {
       for (u32 x = 0; x < l.grid.x && !l.aborted; x += c.x) {
         l.ready.clear();
         l.mbarriers.clear();
+        l.in_flight.clear();
         l.warp_groups.clear();
         l.cluster_barrier = Barrier{};
         l.cluster_phase = 0;

@@ -1,4 +1,5 @@
-// mbarriers and the copies that complete on them; results land when a thread waits.
+// mbarriers and the copies that complete on them, as late as they may.
+#include <algorithm>
 #include <cstring>
 
 #include "emu.h"
@@ -41,31 +42,32 @@ void round_to_tf32(u8* to, u32 bytes) {
   }
 }
 
-void land_all(MBarrier& bar) {
-  while (!bar.ops.empty()) {
-    const std::shared_ptr<BulkOp> op = bar.ops.front();
-    bar.ops.pop_front();
-    const u32 slot = L->group_threads + bar.index % kAsyncSlots;
-    const u64 epoch = make_epoch(slot, ++bar.async_clock);
-    for (const Span& s : op->spans) {
-      u8* to = shared_pointer(s.smem);
-      if (s.global) std::memcpy(to, s.global, s.bytes);
-      else std::memset(to, 0, s.bytes);
-      if (op->tf32) round_to_tf32(to, s.bytes);
-    }
-    if (!op->data.empty()) std::memcpy(shared_pointer(op->smem), op->data.data(), op->bytes);
-    Region& r = L->blocks[op->smem / kSharedWindow].shared;
-    land_write(r, shared_offset(op->smem), op->bytes, epoch, op->pc, true);
-    if (!bar.arriving) bar.arriving = L->threads[bar.init_tid].clock;
-    if (op->sender) bar.arriving = join(bar.arriving, op->sender);
-    bar.arriving = with_entry(bar.arriving, slot, bar.async_clock);
-    bar.tx -= op->bytes;
-    if (bar.tx < 0 && bar.pending == 0)
-      fail("bad mbarrier",
-           format("copies brought %lld bytes more than mbarrier_arrive_expect_tx announced",
-                  -bar.tx), bar.address, reinterpret_cast<void*>(L->image.lo + op->pc));
-    try_complete(bar);
+// Writes what the copy brings, and counts it on its mbarrier.
+void land(const BulkOp& op) {
+  MBarrier& bar = *op.bar;
+  const u32 slot = L->group_threads + bar.index % kAsyncSlots;
+  const u64 epoch = make_epoch(slot, ++bar.async_clock);
+  for (const Span& s : op.spans) {
+    u8* to = shared_pointer(s.smem);
+    if (s.global) std::memcpy(to, s.global, s.bytes);
+    else std::memset(to, 0, s.bytes);
+    if (s.global) mark_source(s.global, s.bytes, 0, kPendingRead);
+    if (op.tf32) round_to_tf32(to, s.bytes);
   }
+  if (!op.data.empty()) std::memcpy(shared_pointer(op.smem), op.data.data(), op.bytes);
+  Region& r = L->blocks[op.smem / kSharedWindow].shared;
+  land_write(r, shared_offset(op.smem), op.bytes, epoch, op.pc, true);
+  if (!bar.arriving) bar.arriving = L->threads[bar.init_tid].clock;
+  if (op.sender) bar.arriving = join(bar.arriving, op.sender);
+  bar.arriving = with_entry(bar.arriving, slot, bar.async_clock);
+  bar.tx -= op.bytes;
+  if (bar.tx < 0 && bar.pending == 0) {
+    report("bad mbarrier",
+           format("copies brought %lld bytes more than mbarrier_arrive_expect_tx announced",
+                  -bar.tx), bar.address, reinterpret_cast<void*>(L->image.lo + op.pc));
+    L->aborted = true;
+  }
+  try_complete(bar);
 }
 
 void arrive_on(MBarrier& bar, u32 count, long long tx, void* pc) {
@@ -90,22 +92,41 @@ bool passed(MBarrier& bar, u32 parity) {
 
 }  // namespace
 
-void issue_load(std::shared_ptr<BulkOp> op, u32 address, void* pc) {
+void issue_load(BulkOp op, u32 address, void* pc) {
+  interleave();
   MBarrier& bar = find_mbarrier(address, "an asynchronous copy", pc);
   if (!bar.fenced)
     report("missing fence",
            format("an asynchronous copy uses the mbarrier at shared offset %u, whose init was not "
                   "followed by fence_mbarrier_init or fence_proxy_async_shared",
                   shared_offset(address)), address, pc);
-  Region* r = shared_region(op->smem, op->bytes, "an asynchronous copy writes", pc);
-  const u64 off = shared_offset(op->smem);
-  for (const Span& s : op->spans)
-    if (s.global) access(reinterpret_cast<addr_t>(s.global), s.bytes, kRead, pc);
-  touch(*r, off, op->bytes, kWrite, pc);
-  mark(*r, off, op->bytes, kPendingWrite, 0);
-  op->pc = pc32(pc);
-  bar.ops.push_back(std::move(op));
-  if (!bar.waiting.empty()) land_all(bar);
+  Region* r = shared_region(op.smem, op.bytes, "an asynchronous copy writes", pc);
+  const u64 off = shared_offset(op.smem);
+  for (const Span& s : op.spans) {
+    if (!s.global) continue;
+    access(reinterpret_cast<addr_t>(s.global), s.bytes, kRead, pc);
+    mark_source(s.global, s.bytes, kPendingRead, 0);
+  }
+  touch(*r, off, op.bytes, kWrite, pc);
+  mark(*r, off, op.bytes, kPendingWrite, 0);
+  op.pc = pc32(pc);
+  op.bar = L->mbarriers[address];
+  L->in_flight.push_back(std::move(op));
+}
+
+void complete_copy(std::size_t i) {
+  const BulkOp op = std::move(L->in_flight[i]);
+  L->in_flight.erase(L->in_flight.begin() + static_cast<std::ptrdiff_t>(i));
+  land(op);
+}
+
+bool complete_awaited_copy() {
+  const auto& all = L->in_flight;
+  const auto next = std::find_if(all.begin(), all.end(),
+                                 [](const BulkOp& op) { return !op.bar->waiting.empty(); });
+  if (next == all.end()) return false;
+  complete_copy(static_cast<std::size_t>(next - all.begin()));
+  return true;
 }
 
 }  // namespace emu
@@ -140,6 +161,7 @@ extern "C" void ge2emu_mbarrier_inval(u32 address) {
 
 extern "C" void ge2emu_mbarrier_arrive(u32 address, u32 count, u32 bytes) {
   void* pc = __builtin_return_address(0);
+  interleave();
   arrive_on(find_mbarrier(address, "an arrival", pc), count, bytes, pc);
 }
 
@@ -147,22 +169,11 @@ extern "C" void ge2emu_mbarrier_expect_tx(u32 address, u32 bytes) {
   find_mbarrier(address, "expect_tx", __builtin_return_address(0)).tx += bytes;
 }
 
-extern "C" u32 ge2emu_mbarrier_test(u32 address, u32 parity, const char* file, int line) {
-  void* pc = __builtin_return_address(0);
-  MBarrier& bar = find_mbarrier(address, "a wait", pc);
-  if (passed(bar, parity)) return 1;
-  land_all(bar);
-  if (passed(bar, parity)) return 1;
-  spin(Site{pc, file, line});
-  return passed(bar, parity);
-}
-
 extern "C" void ge2emu_mbarrier_wait(u32 address, u32 parity, const char* file, int line) {
   void* pc = __builtin_return_address(0);
+  interleave();
   MBarrier& bar = find_mbarrier(address, "a wait", pc);
   while (!passed(bar, parity)) {
-    land_all(bar);
-    if ((bar.phase & 1) != parity) continue;
     Thread& t = *L->cur;
     bar.waiting.push_back(t.tid);
     t.wait = Wait{Kind::kMbarrier, Site{pc, file, line}, 0, address, parity};

@@ -68,7 +68,7 @@ void check_state(Region& r, u64 off, u64 n, u32 what, void* pc) {
     }
     if ((s & kPendingRead) && (what & kWrite))
       fail("missing wait",
-           format("writes %s while an asynchronous store still reads it", place(r, i).c_str()), at,
+           format("writes %s while an asynchronous copy still reads it", place(r, i).c_str()), at,
            pc);
     if ((what & kRead) && !(s & kInit)) {
       report("uninitialised read", format("reads %s, never written", place(r, i).c_str()), at, pc);

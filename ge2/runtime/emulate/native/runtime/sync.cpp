@@ -90,6 +90,9 @@ void spin(Site site) {
                 "another, so waiting for a later block never ends", at(site).c_str()),
          0, site.pc);
   }
+  if (l.seed) l.warps[l.cur->warp].priority = l.random() % 1024;  // others must get on
+  // All that can run polls, also for what waits for a copy.
+  if (l.idle_spins > 4 * (l.ready.size() + 8)) complete_awaited_copy();
   yield_current();
 }
 

@@ -105,11 +105,11 @@ extern "C" void ge2emu_tma_load(u32 smem, const void* p, const int* at, u32 rank
   const u32 targets = blocks ? blocks & 0xffff : 1u << own;
   for (u32 b = 0; b < L->group_blocks; ++b) {
     if (!(targets >> b & 1)) continue;
-    auto op = std::make_shared<BulkOp>();
-    op->smem = smem % kSharedWindow + b * kSharedWindow;
-    op->bytes = box_bytes(m);
-    op->spans = box_spans(m, at, op->smem);
-    op->tf32 = m.tf32;
+    BulkOp op;
+    op.smem = smem % kSharedWindow + b * kSharedWindow;
+    op.bytes = box_bytes(m);
+    op.spans = box_spans(m, at, op.smem);
+    op.tf32 = m.tf32;
     issue_load(std::move(op), bar % kSharedWindow + b * kSharedWindow, pc);
   }
 }
@@ -140,10 +140,10 @@ void check_bulk(addr_t gmem, u32 smem, u32 bytes, void* pc) {
 extern "C" void ge2emu_bulk_load(u32 smem, const void* gmem, u32 bytes, u32 bar) {
   void* pc = __builtin_return_address(0);
   check_bulk(reinterpret_cast<addr_t>(gmem), smem, bytes, pc);
-  auto op = std::make_shared<BulkOp>();
-  op->smem = smem;
-  op->bytes = bytes;
-  op->spans = {{static_cast<u8*>(const_cast<void*>(gmem)), smem, bytes}};
+  BulkOp op;
+  op.smem = smem;
+  op.bytes = bytes;
+  op.spans = {{static_cast<u8*>(const_cast<void*>(gmem)), smem, bytes}};
   issue_load(std::move(op), bar, pc);
 }
 

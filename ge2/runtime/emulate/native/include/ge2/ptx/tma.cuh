@@ -1,5 +1,4 @@
-// Host twin: tensor and bulk copies. Loads land when a thread waits on their mbarrier, stores at
-// bulk_wait.
+// Host twin: tensor and bulk copies. Loads land when nobody can go on without them, stores at bulk_wait.
 #pragma once
 
 extern "C" {
