@@ -11,7 +11,17 @@ import pytest
 
 from ge2.compiler.kernels import registry
 
-from .test_mutants import ATTENTION, LAB, NORM_WGMMA, ONE_BUFFER, PINGPONG, RING, WGMMA, Target
+from .test_mutants import (
+    ATTENTION,
+    GRADIENT,
+    LAB,
+    NORM_WGMMA,
+    ONE_BUFFER,
+    PINGPONG,
+    RING,
+    WGMMA,
+    Target,
+)
 from .test_registry import profile_of, run_case
 
 SEED = secrets.randbelow(2**32 - 1) + 1
@@ -27,7 +37,7 @@ def _several(kernel: str, *least: int) -> Target:
 
 
 TARGETS = [
-    WGMMA, PINGPONG, NORM_WGMMA, ATTENTION, ONE_BUFFER, RING, LAB,
+    WGMMA, PINGPONG, NORM_WGMMA, ATTENTION, ONE_BUFFER, GRADIENT, RING, LAB,
     _several("gemm_bias_act_wgmma_8bit", 130, 136),
     _several("gemm_bias_act_wgmma_any", 129, 33),
     _several("gemm_bias_act_wgmma_f32", 264, 256),

@@ -189,8 +189,10 @@ void run_group() {
     l.ready.push_back(t.tid);
   }
   while (!l.aborted) {
-    if (l.seed && !l.in_flight.empty() && l.random() % l.copies_in == 0)
+    if (l.seed && !l.in_flight.empty() && l.random() % l.copies_in == 0) {
       complete_copy(l.random() % l.in_flight.size());
+      continue;
+    }
     if (l.ready.empty()) {
       if (complete_awaited_copy()) continue;
       bool all_done = true;
