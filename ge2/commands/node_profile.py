@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..compiler.concrete import bind_symbols
+from ..compiler.kernels.class_choice import problem_at
 from ..compiler.kernels.work import bytes_of, flops_of, least_seconds
 from .output import Report
 
@@ -88,6 +90,8 @@ def _profile_device(model: Model, feeds: Mapping[str, Any]) -> list[NodeTime]:
     rows: list[NodeTime] = []
     executable = model.executable
     device = executable.device.profile
+    values = bind_symbols(executable.graph, {name: tuple(feeds[name].shape)
+                                             for name in executable.graph.inputs})
 
     def observe(step: Any, unit: Any, stream: int) -> None:
         if model.backend == "cuda":
@@ -99,10 +103,11 @@ def _profile_device(model: Model, feeds: Mapping[str, Any]) -> list[NodeTime]:
             unit(stream)
             seconds = time.perf_counter() - start
         single = len(step.records) == 1 and model.backend == "cuda"
+        problem = problem_at(step.problem, values)
         rows.append(NodeTime(
             step.node.name, step.node.op, step.choice.variant.id, seconds,
-            bytes_of(step.problem), flops_of(step.problem),
-            least_seconds(step.problem, device) / seconds if single else 0.0))
+            bytes_of(problem), flops_of(problem),
+            least_seconds(problem, device) / seconds if single else 0.0))
 
     executable.observer = observe
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ge2.commands.node_profile import profile_model
 from ge2.errors import ShapeMismatch
 from ge2.model import GraphBuilder
 from ge2.runtime.cpu import run_graph
@@ -37,3 +38,13 @@ def test_a_slice_beyond_its_input_is_refused(start: int, end: int, least: int) -
         np.testing.assert_array_equal(model(data)["y"], data[start:end] + 1)
     with pytest.raises(ShapeMismatch, match="reaches beyond axis 0"):
         model(np.zeros(least - 1, np.float32))
+
+
+def test_a_profile_counts_the_bytes_of_the_size_that_ran() -> None:
+    g = GraphBuilder("rows")
+    g.output("y", g.softmax(g.input("x", "f32", ["rows", 40]), axis=-1))
+    model = g.model(backend="emulate")
+    for rows in (19, 33):
+        (node,) = profile_model(model, {"x": np.ones((rows, 40), np.float32)})
+        assert node.nbytes == 2 * 4 * rows * 40
+    assert model.executable.plans.shared
