@@ -92,7 +92,7 @@ def _look_torch(tensor: Any) -> Seen:
         seen: Seen = _new(Seen, (signature, address, tensor))
         return seen
     host = _torch_to_numpy(tensor.detach())
-    dense = np.ascontiguousarray(host)
+    dense = np.asarray(host, order="C")  # ascontiguousarray makes a vector of a scalar
     return Seen(Signature("torch", tensor.dtype, dense.shape, None, 0, -1), _host_address(dense),
                 tensor if dense is host else dense)
 

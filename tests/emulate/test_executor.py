@@ -111,3 +111,17 @@ def test_a_problem_through_the_plain_launcher(operator: str) -> None:
     device.copy(found.ctypes.data, bufs[-1], found.nbytes, 0)
     inputs = [feeds.get(f"in{i}") for i in range(len(problem.inputs))]
     check_values(operator, "f32", found, reference(problem, inputs)[0], 20_000)
+
+
+def test_a_tensor_without_axes_stays_one() -> None:
+    torch = pytest.importorskip("torch", reason="tensors are torch's")
+    graph = _graph("""
+        input x: f32[]
+        input y: f32[3]
+        z = MUL(x, y)
+        s = REDUCE_SUM(z, keepdims=False)
+        output s
+    """)
+    found = Executable(graph, backend="emulate").run({"x": torch.tensor(2.0), "y": torch.ones(3)})
+    assert isinstance(found["s"], torch.Tensor) and found["s"].shape == ()
+    assert float(found["s"]) == 6.0
