@@ -33,6 +33,7 @@ class Example:
         attrs: as the node has them.
         spans: input -> (low, high) of integers drawn for it.
         dtypes: of inputs that do not have the main dtype; default: the first one allowed.
+        low: floats are drawn from [low, 1).
     """
 
     op: str
@@ -40,6 +41,7 @@ class Example:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     spans: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     dtypes: Mapping[int, str] = field(default_factory=dict)
+    low: float = 0.1
 
     @property
     def label(self) -> str:
@@ -73,7 +75,7 @@ class Example:
         return own[0]
 
     def feeds(self, graph: Graph) -> dict[str, np.ndarray]:
-        """Return inputs inside every function's domain: (0.1, 1), or small whole numbers."""
+        """Return floats of [low, 1), by default in every function's domain; small whole numbers."""
         draw = np.random.default_rng(zlib.crc32(self.label.encode()))
         result = {}
         for name in graph.inputs:
@@ -81,7 +83,7 @@ class Example:
             shape = tuple(int(e) for e in kind.shape)
             low, high = self.spans.get(int(name[2:]), (0, 2 if kind.dtype == "bool" else 4))
             if DTYPES[kind.dtype].kind == "float":
-                values = draw.uniform(0.1, 1.0, shape)
+                values = draw.uniform(self.low, 1.0, shape)
             else:
                 values = draw.integers(low, high, shape)
             result[name] = values.astype(numpy_dtype(kind.dtype))

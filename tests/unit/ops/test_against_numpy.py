@@ -15,7 +15,8 @@ from ge2.compiler.passes.pipeline import optimize
 from ge2.contract import numpy_dtype
 from ge2.runtime.cpu import run_graph
 
-SHAPES = hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=5)
+from ...cases import drawn
+
 SMALL = settings(max_examples=40, deadline=None)
 RNG = np.random.default_rng(3)
 
@@ -50,99 +51,94 @@ def run(op, arrays, **attrs):
     return results[0]
 
 
-@SMALL
-@given(hnp.mutually_broadcastable_shapes(num_shapes=2, max_dims=4, max_side=4, min_side=0),
-       st.sampled_from([("ADD", np.add), ("SUB", np.subtract), ("MUL", np.multiply),
-                        ("MAX", np.maximum), ("LESS", np.less), ("ATAN2", np.arctan2)]))
-def test_binary_operators_broadcast(shapes, pair):
-    op, function = pair
-    a, b = (array(shape) for shape in shapes.input_shapes)
-    np.testing.assert_allclose(run(op, [a, b]), function(a, b), rtol=1e-6)
+def run_drawn(example, dtype="f32"):
+    """Return the inputs of a drawn node and its output, computed three ways."""
+    graph = example.graph(dtype)
+    arrays = list(example.feeds(graph).values())
+    return arrays, run(example.op, arrays, **example.attrs)
+
+
+BINARY = {"ADD": np.add, "SUB": np.subtract, "MUL": np.multiply, "MAX": np.maximum,
+          "LESS": np.less, "ATAN2": np.arctan2}
 
 
 @SMALL
-@given(SHAPES, st.data())
-def test_where_broadcasts(shape, data):
-    cut = data.draw(st.integers(0, len(shape)))
-    c, x, y = array(shape[cut:], "bool"), array(shape), array((1,) * len(shape))
-    np.testing.assert_array_equal(run("WHERE", [c, x, y]), np.where(c, x, y))
+@given(drawn.broadcasting(tuple(BINARY)))
+def test_binary_operators_broadcast(example):
+    (a, b), found = run_drawn(example)
+    np.testing.assert_allclose(found, BINARY[example.op](a, b), rtol=1e-6)
 
 
 @SMALL
-@given(SHAPES, st.data(), st.booleans())
-def test_reductions_over_any_axes(shape, data, keepdims):
-    rank = len(shape)
-    axes = data.draw(st.lists(st.integers(-rank, rank - 1), min_size=1, max_size=rank,
-                              unique_by=lambda axis: axis % rank))
-    x = array(shape)
-    attrs = {"axes": axes, "keepdims": keepdims}
-    for op, function in (("REDUCE_SUM", np.sum), ("REDUCE_PROD", np.prod)):
-        wanted = function(x.astype("f8"), axis=tuple(axes), keepdims=keepdims)
-        np.testing.assert_allclose(run(op, [x], **attrs), wanted, rtol=1e-4, atol=1e-5)
-    wanted = np.max(x, axis=tuple(axes), keepdims=keepdims, initial=-np.inf)
-    np.testing.assert_array_equal(run("REDUCE_MAX", [x], **attrs), wanted)
+@given(drawn.choices())
+def test_where_broadcasts(example):
+    (c, x, y), found = run_drawn(example)
+    np.testing.assert_array_equal(found, np.where(c, x, y))
+
+
+REDUCTIONS = {"REDUCE_SUM": np.sum, "REDUCE_PROD": np.prod, "REDUCE_MAX": np.max,
+              "REDUCE_MEAN": np.mean}
 
 
 @SMALL
-@given(SHAPES, st.data())
-def test_slices_are_numpy_slices(shape, data):
-    axes = data.draw(st.lists(st.integers(0, len(shape) - 1), unique=True))
-    slices = [data.draw(st.tuples(st.integers(-7, 7), st.integers(-7, 7),
-                                  st.sampled_from([1, 2, 3, -1, -2]))) for _ in axes]
-    x = array(shape)
-    index = [slice(None)] * len(shape)
-    for axis, (start, end, step) in zip(axes, slices, strict=True):
-        # ONNX counts a negative end of a negative step from the end, and clamps it to -1.
-        stop = end + shape[axis] if end < 0 else end
-        index[axis] = slice(start, None if stop < 0 and step < 0 else max(stop, 0), step)
-    got = run("SLICE", [x], axes=axes, starts=[s[0] for s in slices], ends=[s[1] for s in slices],
-              steps=[s[2] for s in slices])
-    np.testing.assert_array_equal(got, x[tuple(index)])
+@given(drawn.reductions(tuple(REDUCTIONS)))
+def test_reductions_over_any_axes(example):
+    (x,), found = run_drawn(example)
+    wanted = REDUCTIONS[example.op](x.astype("f8"), axis=tuple(example.attrs["axes"]),
+                                    keepdims=example.attrs["keepdims"])
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
 @SMALL
-@given(SHAPES, st.data())
-def test_movement_operators(shape, data):
-    rank = len(shape)
-    x = array(shape, data.draw(st.sampled_from(["f32", "f16", "i64", "u8", "bool"])))
-    perm = data.draw(st.permutations(range(rank)))
-    np.testing.assert_array_equal(run("TRANSPOSE", [x], perm=perm), x.transpose(perm))
-    axis = data.draw(st.integers(-rank, rank - 1))
-    np.testing.assert_array_equal(run("FLIP", [x], axes=[axis]), np.flip(x, axis))
-    np.testing.assert_array_equal(run("CONCAT", [x, x, x], axis=axis),
-                                  np.concatenate([x, x, x], axis))
-    repeats = data.draw(st.lists(st.integers(0, 3), min_size=rank, max_size=rank))
-    np.testing.assert_array_equal(run("TILE", [x], repeats=repeats), np.tile(x, repeats))
-    np.testing.assert_array_equal(run("EXPAND", [x], shape=[2, *(1,) * rank]),
-                                  np.broadcast_to(x, (2, *shape)))
-    new = data.draw(st.integers(-rank - 1, rank))
-    np.testing.assert_array_equal(run("UNSQUEEZE", [x], axes=[new]), np.expand_dims(x, new))
+@given(drawn.slices())
+def test_slices_are_numpy_slices(example):
+    (x,), found = run_drawn(example)
+    np.testing.assert_array_equal(found, x[drawn.slice_index(example)])
+
+
+MOVEMENT = {
+    "TRANSPOSE": lambda xs, a: xs[0].transpose(a["perm"]),
+    "FLIP": lambda xs, a: np.flip(xs[0], a["axes"]),
+    "CONCAT": lambda xs, a: np.concatenate(xs, a["axis"]),
+    "TILE": lambda xs, a: np.tile(xs[0], a["repeats"]),
+    "EXPAND": lambda xs, a: np.broadcast_to(xs[0], (2, *xs[0].shape)),
+    "UNSQUEEZE": lambda xs, a: np.expand_dims(xs[0], a["axes"][0]),
+}
+
+
+@pytest.mark.parametrize("op", MOVEMENT)
+@SMALL
+@given(data=st.data())
+def test_movement_operators(op, data):
+    example = data.draw(drawn.movement((op,)))
+    dtype = data.draw(st.sampled_from(["f32", "f16", "i64", "u8", "bool"]))
+    arrays, found = run_drawn(example, dtype)
+    np.testing.assert_array_equal(found, MOVEMENT[op](arrays, example.attrs))
 
 
 @SMALL
-@given(SHAPES, st.data())
-def test_pads_are_numpy_pads(shape, data):
-    x = array(shape)
-    pads = [(data.draw(st.integers(0, 4)), data.draw(st.integers(0, 4))) for _ in shape]
-    flat = [p[0] for p in pads] + [p[1] for p in pads]
-    np.testing.assert_array_equal(run("PAD", [x], pads=flat, value=1.5),
-                                  np.pad(x, pads, constant_values=1.5))
-    if 0 not in shape:
-        for mode in ("reflect", "edge", "wrap"):
-            np.testing.assert_array_equal(run("PAD", [x], pads=flat, mode=mode),
-                                          np.pad(x, pads, mode=mode))
+@given(drawn.pads(("constant", "reflect", "edge", "wrap")))
+def test_pads_are_numpy_pads(example):
+    (x,), found = run_drawn(example)
+    both, mode = np.reshape(example.attrs["pads"], (2, -1)).T, example.attrs["mode"]
+    fill = {"constant_values": 1.5} if mode == "constant" else {}
+    np.testing.assert_array_equal(found, np.pad(x, both, mode=mode, **fill))
+
+
+@SMALL
+@given(drawn.gathers())
+def test_gathers(example):
+    (x, places), found = run_drawn(example)
+    np.testing.assert_array_equal(found, np.take(x, places, axis=example.attrs["axis"]))
 
 
 @SMALL
 @given(hnp.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=5), st.data())
-def test_gathers_and_scatters(shape, data):
+def test_gathers_and_scatters_of_elements(shape, data):
     rank = len(shape)
     axis = data.draw(st.integers(-rank, rank - 1))
     n = shape[axis]
     x = array(shape)
-    places = RNG.integers(-n, n, data.draw(hnp.array_shapes(max_dims=2, min_side=0, max_side=4)))
-    np.testing.assert_array_equal(run("GATHER", [x, places], axis=axis),
-                                  np.take(x, places, axis=axis))
     along = RNG.integers(-n, n, shape)
     np.testing.assert_array_equal(run("GATHER_ELEMENTS", [x, along], axis=axis),
                                   np.take_along_axis(x, along % n, axis))
@@ -177,13 +173,10 @@ def test_order_operators(shape, data, largest):
 
 
 @SMALL
-@given(st.data())
-def test_matmul_broadcasts_batches(data):
-    m, k, n = (data.draw(st.integers(0, 5)) for _ in range(3))
-    shapes = data.draw(hnp.mutually_broadcastable_shapes(num_shapes=2, max_dims=2, max_side=3))
-    a, b = (array((*batch, *tail)) for batch, tail in zip(shapes.input_shapes, [(m, k), (k, n)],
-                                                          strict=True))
-    np.testing.assert_allclose(run("MATMUL", [a, b]), a.astype("f8") @ b, rtol=1e-4, atol=1e-5)
+@given(drawn.matmuls())
+def test_matmul_broadcasts_batches(example):
+    (a, b), found = run_drawn(example)
+    np.testing.assert_allclose(found, a.astype("f8") @ b, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("equation", [
