@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import Invalid, NoKernelError, Unsupported
+from ..errors import Ge2Error, Invalid, NoKernelError, Unsupported
 
 if TYPE_CHECKING:
     from ..compiler.kernels.metadata import KernelInfo, Variant
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..problem import Problem
 
 DEFAULT_ARCH = "sm_90a"
+REFUSALS_SHOWN = 3
 
 
 def known_arch(_context: click.Context, _option: click.Parameter, arch: str | None
@@ -64,6 +65,38 @@ def fitting_problems(variant: Variant, arch: str) -> Iterator[Problem]:
             yield problem
 
 
+def sized_problems(variant: Variant, arch: str, extents: Sequence[int]
+                   ) -> tuple[list[Problem], list[str]]:
+    """Return the rule's examples in a size, as far as the variant serves them, and why not others.
+
+    Raises:
+        Invalid: not as many extents as the operator's sizes have.
+    """
+    from ..compiler.kernels import selector
+    from ..evidence.device import profile_for
+    from ..launch.extents import check_extents, with_extents
+    from ..launch.rule import LAUNCH_RULES
+
+    found: dict[Problem, None] = {}
+    refused: list[str] = []
+    check_extents(variant.kernel.op_type, extents)
+    if not variant.kernel.runs_on(arch):
+        return [], []
+    for example in LAUNCH_RULES[variant.kernel.launch].examples(variant):
+        try:
+            problem = with_extents(example, extents)
+        except Ge2Error as error:
+            refused.append(f"{describe(example)}: {error}")
+            continue
+        ranked = selector.rank(problem, profile_for(arch), kernels=[variant.kernel])
+        reasons = next(r.reasons for r in ranked if r.variant_id == variant.id)
+        if reasons:
+            refused.append(f"{describe(problem)}: {', '.join(reasons)}")
+        else:
+            found[problem] = None
+    return list(found), refused
+
+
 def choose_example(variants: Iterable[Variant], arch: str, number: int) -> tuple[Variant, Problem]:
     """Return the first variant that serves example problems on arch, and one of those.
 
@@ -83,9 +116,11 @@ def choose_example(variants: Iterable[Variant], arch: str, number: int) -> tuple
     raise no_example(tried, arch)
 
 
-def no_example(name: str, arch: str) -> NoKernelError:
+def no_example(name: str, arch: str, refused: Iterable[str] = ()) -> NoKernelError:
     """Return the error for a kernel that serves none of its examples on an architecture."""
+    reasons = list(dict.fromkeys(refused))
     return NoKernelError(f"{name} serves no example problem on {arch}",
+                         found="; ".join(reasons[:REFUSALS_SHOWN]) or None,
                          hint="ge2 kernels show NAME lists its architectures and guards")
 
 

@@ -20,6 +20,7 @@ from .kernel_lookup import (
     find_kernel,
     fitting_problems,
     no_example,
+    sized_problems,
     sources_of,
 )
 from .output import Number, Report, bad, good, report_options
@@ -36,8 +37,9 @@ _TOLERANCE = {"f32": 1e-4, "f16": 5e-3, "bf16": 3e-2, "f64": 1e-10, "tf32": 5e-3
 @click.argument("name")
 @arch_option
 @click.option("--shape", metavar="N,N,...",
-              help="Run the examples in this size: M,N,K of a product; rows,length of a row "
-              "operator; else the output's shape.")
+              help="Run the examples in this size: M,N,K of a product; ROWS,N of a row operator; "
+              "BATCH,HEADS,QUERIES,KEYS,SIZE of an attention; ... A wrong number of extents tells "
+              "which they are.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs.")
 @click.option("--all-variants", is_flag=True, help="Every variant, not only the first that fits.")
 @report_options
@@ -51,14 +53,19 @@ def emulate(name: str, arch: str, shape: str | None, seed: int, all_variants: bo
     report = Report(json_target, quiet=quiet, verbose=verbose)
     tested: set[str] = set()
     results = []
+    extents, refused = _extents(shape), list[str]()
     for variant in find_kernel(name)[1]:
-        for problem in _problems(variant, arch, shape):
+        problems: Iterable[Problem] = fitting_problems(variant, arch)
+        if extents is not None:
+            problems, reasons = sized_problems(variant, arch, extents)
+            refused += reasons
+        for problem in problems:
             results.append(_emulate_one(variant, problem, arch, seed, report))
             tested.add(variant.id)
         if tested and not all_variants:
             break
     if not results:
-        raise no_example(name, arch)
+        raise no_example(name, arch, refused)
     failed = sum(1 for r in results if not r["ok"])
     word = bad(f"{failed} fail") if failed else good("all right")
     report.line(f"{len(results)} problems, {len(tested)} variants: {word}")
@@ -67,16 +74,13 @@ def emulate(name: str, arch: str, shape: str | None, seed: int, all_variants: bo
     return 1 if failed else 0
 
 
-def _problems(variant: Variant, arch: str, shape: str | None) -> Iterable[Problem]:
-    from ..evidence.device import profile_for
-    from ..runtime.emulate.shapes import shaped_examples
-
+def _extents(shape: str | None) -> list[int] | None:
     if shape is None:
-        return fitting_problems(variant, arch)
+        return None
     extents = shape.split(",")
-    if not all(e.strip().isdigit() for e in extents):
+    if not all(e.strip().isdecimal() and e.isascii() for e in extents):
         raise Invalid("--shape is a list of extents", found=repr(shape), wanted="such as 64,64,64")
-    return shaped_examples(variant, profile_for(arch), [int(e) for e in extents])
+    return [int(e) for e in extents]
 
 
 def _emulate_one(variant: Variant, problem: Problem, arch: str, seed: int, report: Report

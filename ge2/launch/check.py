@@ -204,7 +204,7 @@ def _conv(problem: Problem, _op: KernelOp) -> None:
     require(w.shape[1] * group == x.shape[1], "w", w, f"{x.shape[1]} // {group} input channels")
     if bias is not None:
         require(bias.shape == (channels,), "bias", bias, (channels,))
-    wanted = (x.shape[0], channels, *_window_extents(problem, x, w.shape[2:]))
+    wanted = (x.shape[0], channels, *window_extents(problem, x.shape, w.shape[2:]))
     require(y.shape == wanted, "output 0", y, wanted)
 
 
@@ -214,7 +214,7 @@ def _pool(problem: Problem, _op: KernelOp) -> None:
     require(len(x.shape) == 4, "x", x, "4 axes")
     _same_dtype(problem, "x", x)
     kernel = _ints(problem, "kernel_shape", 2, least=1)
-    extents = _window_extents(problem, x, kernel)
+    extents = window_extents(problem, x.shape, kernel)
     # In ceil mode a last window may hang over the end.
     fits = len(y.shape) == 4 and all(
         extent <= given <= extent + 1
@@ -222,12 +222,12 @@ def _pool(problem: Problem, _op: KernelOp) -> None:
     require(fits and y.shape[:2] == x.shape[:2], "output 0", y, (*x.shape[:2], *extents))
 
 
-def _window_extents(problem: Problem, x: TensorSpec, kernel: tuple[int, ...]) -> list[int]:
+def window_extents(problem: Problem, x: tuple[int, ...], kernel: tuple[int, ...]) -> list[int]:
     """Return how many whole windows fit along the last two axes of x, padding included."""
     strides = _ints(problem, "strides", 2, least=1)
     dilations = _ints(problem, "dilations", 2, least=1)
     pads = _ints(problem, "pads", 4, least=0)
-    return [max(0, (x.shape[2 + i] + pads[i] + pads[2 + i] - (kernel[i] - 1) * dilations[i] - 1)
+    return [max(0, (x[2 + i] + pads[i] + pads[2 + i] - (kernel[i] - 1) * dilations[i] - 1)
                 // strides[i] + 1) for i in range(2)]
 
 

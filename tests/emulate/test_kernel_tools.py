@@ -50,14 +50,27 @@ def test_right_kernels_pass(name: str, capsys: pytest.CaptureFixture[str]) -> No
     assert run(["kernels", "emulate", name]) == 0, capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("name", "shape"), [
-    ("gemm_bias_act_wgmma_8bit", "64,72,128"), ("gemm_bias_act_skinny", "3,40,64")])
-def test_products_take_a_shape(name: str, shape: str,
-                               capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("name", "shape", "output"), [
+    ("gemm_bias_act_wgmma_8bit", "64,72,128", "[64, 72]"),
+    ("gemm_bias_act_skinny", "3,40,64", "[3, 40]"),
+    ("attention_mma", "1,2,20,33,32", "[1, 2, 20, 32]"),
+    ("matmul_nbits_skinny", "5,24,64", "[5, 24]"), ("row_scan", "3,70", "[3, 70]"),
+    ("conv2d_implicit", "1,16,9,8,24", "[1, 24, 9, 8]"), ("gather", "3,20,4,7", "[3, 7, 4]"),
+    ("transpose_tiled", "40,40", "[40, 40]")])
+def test_kernels_take_a_shape(name: str, shape: str, output: str,
+                              capsys: pytest.CaptureFixture[str]) -> None:
     """Also where an example's extents are equal, or 1."""
     assert run(["kernels", "emulate", name, "--shape", shape]) == 0, capsys.readouterr()
-    m, n, _ = shape.split(",")
-    assert f"[{m}, {n}]" in capsys.readouterr().out
+    assert output in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("shape", "code", "message"), [
+    ("3,4", 2, "wanted BATCH,HEADS,QUERIES,KEYS,SIZE"), ("3,x", 2, "is a list of extents"),
+    ("1,2,8,8,300", 5, "serves no example problem on sm_90a; found ATTENTION: f16[1, 2, 8, 300]")])
+def test_a_bad_shape_says_what_is_wanted(shape: str, code: int, message: str,
+                                         capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["kernels", "emulate", "attention_mma", "--shape", shape]) == code
+    assert message in capsys.readouterr().err
 
 
 def test_a_missing_compiler_is_said_once(monkeypatch: pytest.MonkeyPatch,
