@@ -26,6 +26,7 @@ from ..compiler.passes.pass_manager import Pass
 from ..problem import Problem, TensorSpec
 
 Dims = tuple[int, ...]
+COMPOSED_DTYPES = ("f32", "f16", "bf16")  # that a composed product multiplies
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Treatment:
 
     def serves(self, dtype: str) -> bool:
         """Whether this ge2 can run it on an element type."""
-        return self.is_there and (self.composed is None or dtype == "f32")
+        return self.is_there and (self.composed is None or dtype in COMPOSED_DTYPES)
 
     @property
     def is_there(self) -> bool:

@@ -55,12 +55,13 @@ class Composition:
     staging: str = ""
     reduction: str = ""
 
-    def problem(self, *shapes: Shape) -> Problem:
-        """Return the problem for operands of these shapes, all dense f32.
+    def problem(self, *shapes: Shape, dtype: str = "f32") -> Problem:
+        """Return the problem for dense operands of these shapes.
 
         Args:
             shapes: x [rows, n], or A [rows, k] and B [n, k]; further operands as they broadcast to
                 [rows, n], each a row [n] where they are left out.
+            dtype: of all operands: f32, of a product f16 and bf16, too.
         """
         lead = 2 if self.product else 1
         if len(shapes) < lead or any(len(shape) != 2 for shape in shapes[:lead]):
@@ -69,13 +70,13 @@ class Composition:
                           else "x and the rest")
         if self.product:
             (m, k), (n, _) = shapes[:2]
-            base = compose_product_problem(self.row, m, n, k, self.prologue)
+            base = compose_product_problem(self.row, m, n, k, self.prologue, dtype)
         else:
             base = compose_rows_problem(self.row, *shapes[0])
         if len(shapes) > len(base.inputs):
             raise Invalid(f"{self.row.name} takes fewer operands", argument="shapes",
                           found=len(shapes), wanted=len(base.inputs))
-        given = tuple(TensorSpec.dense("f32", shape) for shape in shapes)
+        given = tuple(TensorSpec.dense(dtype, shape) for shape in shapes)
         return Problem(base.op_type, (*given, *base.inputs[len(given):]), base.outputs, base.attrs)
 
     def candidates(self, records: Iterable[Record] = (), arch: str = "") -> list[Realization]:
@@ -124,7 +125,7 @@ class Composition:
 
     def run(self, *arrays: Array, device: Device | None = None,
             records: Iterable[Record] = ()) -> list[Array]:
-        """Return the outputs for f32 arrays; without a device on the emulator.
+        """Return the outputs for arrays of one dtype; without a device on the emulator.
 
         Raises:
             Ge2Error: the operands do not fit, or the kernel failed.
@@ -139,11 +140,14 @@ class Composition:
         return reference(self._checked(arrays), arrays)
 
     def _checked(self, arrays: Sequence[Array]) -> Problem:
+        kinds = ("f32", "f16", "bf16") if self.product else ("f32",)
+        dtype = dtype_name(arrays[0].dtype) if arrays else "f32"
         for index, array in enumerate(arrays):
-            if dtype_name(array.dtype) != "f32":
-                raise Invalid(f"{self.row.name} is composed of f32 kernels",
-                              argument=f"operand {index}", found=array.dtype, wanted="float32")
-        return self.problem(*(array.shape for array in arrays))
+            if dtype_name(array.dtype) != dtype or dtype not in kinds:
+                raise Invalid(f"{self.row.name} is composed of kernels for operands of one dtype",
+                              argument=f"operand {index}", found=array.dtype,
+                              wanted=" or ".join(kinds))
+        return self.problem(*(array.shape for array in arrays), dtype=dtype)
 
 
 def compose(declaration: RowOp | Any, *, product: bool = False, prologue: ExprBundle | None = None,

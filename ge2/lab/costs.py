@@ -83,7 +83,8 @@ def _kernel_axes(problem: Problem, variant: Variant, device: DeviceProfile) -> C
     nbytes = bytes_of(problem) + _extra_tensors(problem, variant) * size
     flops = x.size * _operations(problem, variant)
     kernel = f"{variant.id} {sweep.condition(problem)}".strip()
-    return CostAxes(kernel, blocks, resident, flops / blocks, False, nbytes / blocks, nbytes,
+    tensor = problem.op_type == "LAB_COMPOSE_PRODUCT" and x.dtype != "f32"
+    return CostAxes(kernel, blocks, resident, flops / blocks, tensor, nbytes / blocks, nbytes,
                     EFFICIENCY, len(records), sweep.extent(problem))
 
 

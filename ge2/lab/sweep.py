@@ -68,7 +68,9 @@ def _verify_remat() -> list[Problem]:
 
 def _verify_boundary() -> list[Problem]:
     return [*(fuse_problem(rows, n) for rows, n in ((1, 1), (3, 257), (2, 1500))),
-            CHAINS["gemm_chain"].problem(66, 72, 36), CHAINS["norm_gemm"].problem(40, 72, 64),
+            CHAINS["gemm_chain"].problem(66, 72, 36),
+            CHAINS["gemm_chain"].problem(130, 72, 40, dtype="f16"),
+            CHAINS["norm_gemm"].problem(40, 72, 64),
             CHAINS["attention"].problem(1, 2, 40, 64, dtype="f16")]
 
 

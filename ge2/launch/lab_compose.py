@@ -14,8 +14,10 @@ from ..compiler.ir.row import RowOp, row_op
 from ..compiler.ir.row_ops import build_row_op
 from ..compiler.kernels.headers import headers_of
 from ..compiler.kernels.row_plans import row_access, row_layout, row_op_of
+from ..contract import DTYPES
 from ..errors import Unsupported
 from ..problem import Problem, TensorSpec
+from .elementwise import c_types
 from .record import LaunchRecord, Reloc
 from .row import ALIGN_SLACK, SECOND_OPERAND, is_empty, row_problem, row_record
 from .rule import LaunchRule
@@ -26,8 +28,9 @@ if TYPE_CHECKING:
 
 THREADS = 128
 TILE = 1024  # elements of a row that are staged at once
-BM, BN, BK = 64, 64, 16  # of a product
-LANES = 16  # threads that share a row of it
+# Of a product: rows of A by what multiplies, rows of B, words of their depth.
+BM, BN, BK = {"simt": 64, "mma": 128}, 64, 16
+WORD = 4
 SCRATCH = 2 * THREADS * 64  # what a reduction may use
 BAR_BYTES = 16  # per stage
 
@@ -99,22 +102,35 @@ class ComposeProductRule:
         if op.pivot or not op.streamable:
             raise Unsupported("a product's row is seen once and in parts", found=op.name,
                               wanted="a row operator with a merge that reads no first element")
-        memory = _memory(variant, BM + BN, BK)
+        size = DTYPES[a.dtype].itemsize
+        if a.shape[1] * size % 16:
+            raise Unsupported("rows of A and B are copied in pieces of 16 bytes", argument="K",
+                              found=a.shape[1], wanted=f"a multiple of {16 // size}")
+        units = "simt" if a.dtype == "f32" else "mma"
+        bm, kind = BM[units], c_types([a])[0]
+        memory = _memory(variant, bm + BN, BK)
         threads = _block(variant)
         context = {
-            **memory, "product": True, "bm": BM, "bn": BN, "bk": BK, "lanes": LANES,
+            **memory, "product": True, "bm": bm, "bn": BN, "bk": BK, "units": units,
+            "multiplier": ("ProductSimt<" if units == "simt" else f"ProductMma<{kind}, ")
+            + "kConsumers, BM, BN>",
             "threads": threads, "consumers": THREADS, "prologue": _prologue(prologue)}
         # Where no state joins the columns of a row, each tile of them may have a block.
         splits = 1 if op.state else -(-b.shape[0] // BN)
         record = row_record(inner, variant, row_layout(inner).steps, context,
-                            product=b.shape[1], grid=(-(-a.shape[0] // BM) * splits, 1, 1),
+                            product=a.shape[1] * size // WORD,
+                            grid=(-(-a.shape[0] // bm) * splits, 1, 1),
                             block=(threads, 1, 1), smem=_smem(memory), splits=splits)
         return [replace(record, relocs=tuple(_behind_b(r) for r in record.relocs))]
 
     def examples(self, variant: Variant) -> list[Problem]:
         """See LaunchRule."""
-        return [compose_product_problem(build_row_op("logsumexp"), 66, 72, 20),
-                compose_product_problem(_SCALED, 66, 72, 20, ExprBundle((_RELU,)))]
+        found = [compose_product_problem(build_row_op("logsumexp"), 66, 72, 20),
+                 compose_product_problem(_SCALED, 66, 72, 20, ExprBundle((_RELU,)))]
+        if variant.param("REDUCTION") == "warp_shuffle":  # what multiplies is no matter of it
+            found.append(compose_product_problem(build_row_op("logsumexp"), 130, 72, 40,
+                                                 ExprBundle((_RELU,)), dtype="f16"))
+        return found
 
 
 def product_rows(problem: Problem) -> Problem:
@@ -126,10 +142,10 @@ def product_rows(problem: Problem) -> Problem:
                    (("row", problem.attr_map["row"]),))
 
 
-def _prologue(bundle: object) -> tuple[tuple[str, ...], str]:
-    """Return the statements and the result of what A's elements pass through."""
+def _prologue(bundle: object) -> tuple[tuple[str, ...], str] | None:
+    """Return the statements and the result of what A's elements pass through, None for nothing."""
     if not isinstance(bundle, ExprBundle):
-        return (), "a"
+        return None
     text = render_c(bundle.outputs, ["a"])
     return text.lines, text.results[0]
 
@@ -142,15 +158,20 @@ def _behind_b(reloc: Reloc) -> Reloc:
 
 
 def compose_product_problem(op: RowOp, m: int, n: int, k: int,
-                            prologue: ExprBundle | None = None) -> Problem:
+                            prologue: ExprBundle | None = None, dtype: str = "f32") -> Problem:
     """Return the problem of a row operator on the rows of A [m, k] times B [n, k] transposed.
 
     Further operands and extras of the operator are one row of n for all.
+
+    Args:
+        dtype: of all operands; of 16 bits, values per element are of that type, too.
     """
-    given = [TensorSpec.dense("f32", (m, k)), TensorSpec.dense("f32", (n, k))]
-    given += [TensorSpec.dense("f32", (n,))] * (op.n_inputs - 1 + op.n_extras)
-    outputs = tuple(TensorSpec.dense(e.dtype, (m, n) if kind == "row" else (m,))
-                    for e, kind in zip(op.finish, op.outputs, strict=True))
+    given = [TensorSpec.dense(dtype, (m, k)), TensorSpec.dense(dtype, (n, k))]
+    given += [TensorSpec.dense(dtype, (n,))] * (op.n_inputs - 1 + op.n_extras)
+    outputs = tuple(
+        TensorSpec.dense(dtype if kind == "row" and dtype != "f32" else e.dtype,
+                         (m, n) if kind == "row" else (m,))
+        for e, kind in zip(op.finish, op.outputs, strict=True))
     return Problem("LAB_COMPOSE_PRODUCT", tuple(given), outputs,
                    (("row", op), ("prologue", prologue)))
 

@@ -106,12 +106,14 @@ def _row(problem: Problem, inputs: Inputs) -> list[Array]:
 
 
 def _product_rows(problem: Problem, inputs: Inputs) -> list[Array]:
-    """A row operator on the rows of prologue(A) B transposed."""
+    """A row operator on the rows of prologue(A) B transposed; prologue(A) has the type of A."""
     a, b, *more = inputs
     assert a is not None and b is not None
     prologue = problem.attr_map.get("prologue")
     if prologue is not None:
         a, = evaluate(widen(prologue).outputs, [a])  # type: ignore[arg-type]
+        assert problem.inputs[0] is not None
+        a = a.astype(numpy_dtype(problem.inputs[0].dtype)).astype(a.dtype)
     return _row(problem, [a @ b.T, *more])
 
 

@@ -10,7 +10,7 @@ import pytest
 import ge2
 from ge2 import paths
 from ge2.compiler import opdefs
-from ge2.compiler.ir.expr import ExprBundle, exp, input, maximum
+from ge2.compiler.ir.expr import ExprBundle, exp, input, log, maximum
 from ge2.compiler.ir.row import RowOp, row_op
 from ge2.compiler.ir.row_ops import build_row_op
 from ge2.compiler.kernels import registry
@@ -79,6 +79,22 @@ def test_a_prologue_an_epilogue_with_operands_and_row_outputs() -> None:
     weights = np.exp(scores - scores.max(1, keepdims=True))
     found, = made.run(a, b, bias, scale)
     assert np.allclose(found, weights / weights.sum(1, keepdims=True) * scale, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_product_of_16_bits_on_tensor_cores(dtype: str) -> None:
+    """Rows beyond a tile, a depth that is half an mma's, operands of the state and the epilogue."""
+    op = row_op("shifted_logsumexp", inputs=2, state={"m": -1e30, "s": 0.0}, outputs=("scalar",),
+                single=lambda r: (r.x + r.xs[1], r.x * 0.0 + 1.0),
+                merge=lambda a, b: (
+                    maximum(a.m, b.m), a.s * exp(a.m - maximum(a.m, b.m))
+                    + b.s * exp(b.m - maximum(a.m, b.m))),
+                finish=lambda s, r: s.m + log(s.s))
+    made = compose(op, product=True, prologue=ExprBundle((maximum(input(0, "f32"), 0.0),)))
+    a, b, bias = (floats(*shape).astype(dtype) for shape in ((130, 24), (68, 24), (68,)))
+    check(made, a, b, bias)
+    scores = np.maximum(a, 0).astype("f8") @ b.astype("f8").T + bias.astype("f8")
+    assert np.allclose(made.run(a, b, bias)[0], np.log(np.exp(scores).sum(1)), atol=1e-5)
 
 
 def test_rows_with_weights_a_first_element_and_a_value_per_element() -> None:
@@ -179,6 +195,11 @@ def pivoted() -> RowOp:
     (lambda: compose(pivoted(), staging="cpasync").candidates(), "Did you mean cp_async"),
     (lambda: compose(pivoted()).problem((3,)), "matrices"),
     (lambda: compose(pivoted()).run(np.zeros((2, 8))), "f32"),
+    (lambda: compose(pivoted()).run(np.zeros((2, 8), "f2")), "f32"),
+    (lambda: compose(declared.product_logsumexp(), product=True).run(
+        floats(4, 8).astype("f2"), floats(4, 8)), "one dtype"),
+    (lambda: compose(declared.product_logsumexp(), product=True).run(
+        floats(4, 4).astype("f2"), floats(4, 4).astype("f2")), "multiple of 8"),
     (lambda: compose(declared.normalized_distance()).problem((2, 8), (3, 8), (1, 1)), "fewer"),
     (lambda: compose(declared.normalized_distance()).run(
         floats(2, 8), floats(3, 8)), "broadcasts to"),
