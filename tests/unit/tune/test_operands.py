@@ -62,6 +62,17 @@ def test_one_period_of_reference_stands_for_the_whole(problem: Problem) -> None:
         assert "1 of" in compare(problem, 0, broken, data.wanted[0], data.output_axis(0)).problem
 
 
+def test_only_blocks_like_a_right_one_are_taken_as_right() -> None:
+    problem, wanted = row((9, 4)), np.arange(12.0).reshape(3, 4)
+    whole = np.tile(wanted, (3, 1)).astype(np.float32)
+    wrong, near = whole.copy(), whole.copy()
+    wrong[::3] += 1.0  # the first row of each block
+    assert "12 of 36" in compare(problem, 0, wrong, wanted, 0).problem
+    near[7, 3] = np.nextafter(near[7, 3], np.float32(9))
+    found = compare(problem, 0, near, wanted, 0)
+    assert not found.problem and found.max_abs > 0
+
+
 def test_coordinates_forbid_repeating() -> None:
     spec = TensorSpec.dense("f32", (1000,))
     bundle = ExprBundle((input(0) + cast(coord(0), "f32"),))
