@@ -96,7 +96,7 @@ def _judge(found: Array, ideal: Array, bound: Array, axis: int | None, index: in
     for number, ((part, want), (_, most)) in enumerate(blocks):
         bits = part.view(f"u{part.itemsize}")
         if seen is not None and np.array_equal(bits, seen):
-            continue  # most kernels make the same bits of the same rows: no need to judge them again
+            continue  # as most kernels do: there is nothing to judge again
         got = part.astype(want.dtype)
         error = np.abs(got - want)
         # Equal infinities differ by NaN, and NaN is right where NaN is wanted.
