@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from .. import log, paths
-from .record import SCHEMA, STATES, Decision, Item, Record
+from .record import SCHEMA, STATES, Decision, Item, Record, replaces
 from .records import EvidenceError
 
 HEADER, END = "ge2_evidence", "end"
@@ -119,6 +119,6 @@ def merged(groups: Iterable[Iterable[Item]]) -> list[Item]:
     for group in groups:
         for item in group:
             known = best.get(item.key)
-            if known is None or item.date >= known.date:
+            if known is None or replaces(item, known):
                 best[item.key] = item
     return list(best.values())

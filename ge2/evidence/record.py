@@ -134,6 +134,17 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 Item = Record | Decision
 
 
+def replaces(item: Item, known: Item) -> bool:
+    """Whether an item takes the place of one with its key: it is as new, and does not know less.
+
+    A candidate that was only checked leaves the times of an earlier measurement of the same cubin.
+    """
+    if item.date < known.date:
+        return False
+    return not (isinstance(item, Record) and isinstance(known, Record)
+                and item.is_ok and item.time_us == 0.0 < known.time_us)
+
+
 def as_plain(item: Item) -> dict[str, Any]:
     """Return plain values, for JSON."""
     plain: dict[str, Any] = msgspec.to_builtins(item)

@@ -33,11 +33,13 @@ CREATE TABLE IF NOT EXISTS decisions (
     problem TEXT, device TEXT, date REAL, body TEXT NOT NULL,
     PRIMARY KEY (problem, device)) WITHOUT ROWID;
 """
-# A newer measurement replaces an older one; an import never replaces what is newer here.
+# A newer measurement replaces an older one; an import never replaces what is newer here, and a check
+# without times no times: as record.replaces() says.
 _PUT_RECORD = """
 INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET state = excluded.state, time_us = excluded.time_us,
     date = excluded.date, body = excluded.body WHERE excluded.date >= records.date
+    AND NOT (excluded.state = 'ok' AND excluded.time_us = 0 AND records.time_us > 0)
 """
 _PUT_DECISION = """
 INSERT INTO decisions VALUES (?, ?, ?, ?)

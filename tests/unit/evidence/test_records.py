@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from ge2.evidence.exchange import merged
 from ge2.evidence.record import Decision, Record
 from ge2.evidence.records import EvidenceError, Store
 
@@ -47,6 +48,19 @@ def test_the_newer_of_two_stays_whatever_comes_last() -> None:
     assert [r.time_us for r in store.records()] == [2.0]
     assert [d.variant for d in store.decisions()] == ["new"]
     store.put(record(time_us=3.0, date=6.0))
+    assert [r.time_us for r in store.records()] == [3.0]
+
+
+def test_a_check_without_times_leaves_times_and_what_fails_does_not() -> None:
+    store = Store(None)
+    store.put(record(time_us=2.0, date=5.0))
+    checked, failed = record(time_us=0.0, date=6.0), record(state="wrong", time_us=0.0, date=7.0)
+    store.put(checked)
+    assert [r.time_us for r in store.records()] == [2.0]
+    assert [r.time_us for r in merged([store.records(), [checked]])] == [2.0]
+    store.put(failed)
+    assert [r.state for r in store.records()] == ["wrong"]
+    store.put(record(time_us=3.0, date=8.0))
     assert [r.time_us for r in store.records()] == [3.0]
 
 
