@@ -39,9 +39,9 @@ class LaunchRule(Protocol):
         ...
 
 
-FAMILIES = ("gemm", "norm_gemm", "nbits", "lab", "elementwise", "row", "row_ring", "scan",
-            "movement", "gather", "pad", "resample", "conv", "conv_lines", "conv_wgmma", "pool",
-            "attention")
+FAMILIES = ("gemm", "norm_gemm", "nbits", "lab", "elementwise", "row", "row_resident", "row_ring",
+            "scan", "movement", "gather", "pad", "resample", "conv", "conv_lines", "conv_wgmma",
+            "pool", "attention")
 
 
 class _Rules(Mapping[str, LaunchRule]):

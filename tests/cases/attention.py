@@ -12,8 +12,8 @@ from ge2.launch.attention_examples import alibi, attention_problem, slopes, soft
 from ge2.launch.attention_paged import paged_problem
 from ge2.problem import Problem, TensorSpec
 
+from .case import Case
 from .layouts import Operand
-from .problems import Case
 
 # (name, [batch, heads, queries, size], options); MASK and WIDE stand for the element type itself
 # and for what an operand of a formula has then.

@@ -8,8 +8,8 @@ from typing import Any
 from ge2.launch.attention_grad import gradient_problem
 from ge2.problem import Problem
 
+from .case import Case
 from .layouts import Operand
-from .problems import Case
 
 # (name, [batch, heads, queries, size], options); MASK stands for the element type itself.
 _SHAPES: tuple[tuple[str, tuple[int, int, int, int], dict[str, Any]], ...] = (

@@ -12,7 +12,8 @@ from ge2.compiler.kernels.metadata import KernelInfo, Variant
 from ge2.evidence.device import DeviceProfile
 from ge2.launch.record import KernelSource, LaunchRecord
 
-from .problems import Case, cases_for
+from .case import Case
+from .problems import cases_for
 
 
 @dataclass(slots=True)

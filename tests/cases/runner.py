@@ -17,8 +17,8 @@ from ge2.problem import Problem
 from ge2.runtime.device import Allocation, Device, EmulatedUnit, Unit
 from ge2.runtime.problem_reference import reference
 
+from .case import Case
 from .layouts import Operand
-from .problems import Case
 
 Array = np.ndarray[Any, Any]
 

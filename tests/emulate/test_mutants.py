@@ -28,8 +28,8 @@ from ge2.runtime.emulate import Edit, EmulationError, run_problem
 
 from ..cases.attention import attention_case
 from ..cases.attention_grad import gradient_case
+from ..cases.case import Case
 from ..cases.layouts import operand
-from ..cases.problems import Case
 from .test_registry import accepted, operand_values, profile_of
 
 

@@ -26,7 +26,8 @@ from ge2.runtime.emulate import run_problem
 from ge2.runtime.emulate.problems import emulated_profile, reach
 from ge2.runtime.problem_reference import reference
 
-from ..cases.problems import Case, cases_for
+from ..cases.case import Case
+from ..cases.problems import cases_for
 from ..cases.runner import check_values, random_values, slack_of
 
 KERNELS = [k.name for k in registry.all_kernels() if cases_for(k.op_type)]

@@ -15,7 +15,7 @@ from ge2.problem import Problem
 from ge2.runtime.device import CudaDevice
 
 from ..cases.attention import attention_case, packed_case
-from ..cases.problems import Case
+from ..cases.case import Case
 from ..cases.runner import Runner
 
 KERNELS = [k.name for k in registry.all_kernels() if k.op_type == "ATTENTION"]

@@ -16,8 +16,8 @@ from ge2.launch.row import row_problem
 from ge2.launch.rule import LAUNCH_RULES
 from ge2.runtime.device import CudaDevice
 
+from ..cases.case import Case
 from ..cases.layouts import operand
-from ..cases.problems import Case
 from ..cases.runner import Runner
 
 VARIANTS = [v for name in ("row_pipe", "row_ring") for v in registry.get(name).variants]
