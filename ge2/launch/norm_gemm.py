@@ -162,6 +162,7 @@ def _classes(call: NormGemmCall, mapped: bool) -> Classes:
             ("ARGS_CHECKS", args_checks(plain_args_dtype(extras, *tail, maps=maps))),
             ("NORM_OPERANDS", call.names),
             ("CENTRED", cpp(call.centred)), ("PARAMETERS", cpp(whole)),
+            ("WHOLE", cpp(product.k % width == 0)),
             ("CHUNKS", -(-product.k // (32 * width))))
 
 
