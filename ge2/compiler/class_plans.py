@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from .. import log
 from ..evidence.device import DeviceProfile
@@ -13,6 +13,7 @@ from .size_class import SizeClass, classify
 from .sized_plan import SizedPlan, sized_plan
 
 _PLANS_PER_CLASS = 8
+_UNKNOWN: list[SizedPlan] = []  # never changed
 
 Key = tuple[SizeClass, tuple[tuple[str, int], ...]]
 
@@ -25,8 +26,7 @@ class ClassPlans:
 
     def __init__(self, graph: Graph, device: DeviceProfile) -> None:
         self._graph, self._device = graph, device
-        self._plans: dict[Key, list[SizedPlan]] = {}
-        self._failed: set[Key] = set()
+        self._plans: dict[Key, list[SizedPlan] | None] = {}  # None: the class has no plan
 
     def find(self, values: Mapping[str, int], feeds: Mapping[str, TensorSpec]) -> SizedPlan | None:
         """Return the plan of a binding; None where the size needs a plan of its own.
@@ -39,27 +39,32 @@ class ClassPlans:
         if known is None or not values or not all(spec.is_dense for spec in feeds.values()):
             return None
         key = known, tuple((name, spec.align) for name, spec in feeds.items())
-        if key in self._failed:
+        plans = self._plans.get(key, _UNKNOWN)
+        if plans is None:
             return None
-        plans = self._plans.setdefault(key, [])
         found = _holding(plans, values)
         if found is None and len(plans) < _PLANS_PER_CLASS:
-            found = self._plan(key, feeds, values)
-            if found is None and not plans and self._plan(key, feeds, known.example()) is None:
-                self._failed.add(key)
+            plans = self._plans[key] = list(plans)
+            found = self._plan(plans, known, feeds, values)
+            if (found is None and not plans
+                    and self._plan(plans, known, feeds, known.example()) is None):
+                self._plans[key] = None
         return found
 
-    def _plan(self, key: Key, feeds: Mapping[str, TensorSpec], values: Mapping[str, int]
-              ) -> SizedPlan | None:
+    def _plan(self, plans: list[SizedPlan], known: SizeClass, feeds: Mapping[str, TensorSpec],
+              values: Mapping[str, int]) -> SizedPlan | None:
         """Return a new plan of a class that holds for a member; None where there is none."""
         try:
-            made = sized_plan(self._graph, self._device, key[0], feeds, values)
+            made = sized_plan(self._graph, self._device, known, feeds, values)
         except NotSymbolic as reason:
             log.topic("select").info("sizes %s are planned one by one: %s", dict(values), reason)
             return None
-        self._plans[key].append(made)
+        plans.append(made)
         return made
 
 
-def _holding(plans: list[SizedPlan], values: Mapping[str, int]) -> SizedPlan | None:
-    return next((plan for plan in plans if plan.holds(*values.values())), None)
+def _holding(plans: Sequence[SizedPlan], values: Mapping[str, int]) -> SizedPlan | None:
+    for plan in plans:
+        if plan.holds(*values.values()):
+            return plan
+    return None

@@ -25,7 +25,6 @@ from ..launch.record import LaunchRecord, TensorMapSpec
 
 STATIC_SMEM_LIMIT = 48 << 10
 PORTABLE_CLUSTER = 8
-TENSOR_MAPS_KEPT = 4096
 STREAMS_KEPT = 256
 
 _NO_DRIVER = "ge2 doctor tells more; models also run with --backend cpu or emulate"
@@ -322,8 +321,8 @@ class Launch:
     Not to be used by two threads at once: patch and launch share the Args.
     """
 
-    __slots__ = ("_api", "_config", "_function", "_name", "_params", "_pointer", "_stream", "args",
-                 "grid", "record")
+    __slots__ = ("_api", "_config", "_configured", "_function", "_name", "_params", "_pointer",
+                 "_stream", "args", "grid", "record")
 
     def __init__(self, record: LaunchRecord, handle: int) -> None:
         self.record = record
@@ -335,15 +334,18 @@ class Launch:
         self._params = ctypes.addressof(self._pointer)
         self.grid: tuple[int, int, int] = as_example(record.grid)
         self._config = _config(record, self.grid)
+        self._configured = self.grid
         self._stream = 0
 
     def resize(self, grid: tuple[int, int, int]) -> None:
         """Launch with another grid from now on."""
-        config = self._config
-        config.gridDimX, config.gridDimY, config.gridDimZ = self.grid = grid
+        self.grid = grid
 
     def __call__(self, stream: int) -> None:
         """Launch with the addresses patched last."""
+        if self.grid != self._configured:
+            config, self._configured = self._config, self.grid
+            config.gridDimX, config.gridDimY, config.gridDimZ = self.grid
         if stream != self._stream:
             self._config.hStream = self._api.CUstream(stream)
             self._stream = stream
@@ -411,20 +413,14 @@ _MAP_DTYPES = {"f32": "FLOAT32", "tf32": "TFLOAT32", "f16": "FLOAT16", "bf16": "
 
 
 def encode_tensor_map(spec: TensorMapSpec, address: int) -> bytes:
-    """Return the 128 bytes of a TMA descriptor; recent ones are kept.
+    """Return the 128 bytes of a TMA descriptor.
 
     Raises:
         LaunchFailed: the driver refuses the combination (alignment of address or strides, box).
     """
-    return _encode(spec.dtype, spec.dims, spec.strides, spec.box, spec.swizzle, address)
-
-
-@lru_cache(TENSOR_MAPS_KEPT)
-def _encode(dtype: str, dims: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...],
-            swizzle: int, address: int) -> bytes:
-    encoder = _plain_encoder(dtype, box, swizzle)
-    made = encoder(dims, strides, address) if encoder else None
-    return made or _encode_by_bindings(dtype, dims, strides, box, swizzle, address)
+    encoder = _plain_encoder(spec.dtype, spec.box, spec.swizzle)
+    made = encoder(spec.dims, spec.strides, address) if encoder else None
+    return made or _encode_by_bindings(spec, address)
 
 
 PlainEncoder = Callable[[tuple[int, ...], tuple[int, ...], int], "bytes | None"]
@@ -487,14 +483,15 @@ def _map_kinds(dtype: str, swizzle: int) -> tuple[Any, Any, Any, Any, Any]:
             driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
 
 
-def _encode_by_bindings(dtype: str, dims: Sequence[int], strides: Sequence[int],
-                        box: Sequence[int], swizzle: int, address: int) -> bytes:
+def _encode_by_bindings(spec: TensorMapSpec, address: int) -> bytes:
     driver = api()
-    kind, *kinds = _map_kinds(dtype, swizzle)
+    kind, *kinds = _map_kinds(spec.dtype, spec.swizzle)
+    rank = len(spec.dims)
     made = check(driver.cuTensorMapEncodeTiled(
-        kind, len(dims), address, _u64(dims), _u64(strides),
-        [driver.cuuint32_t(v) for v in box], [driver.cuuint32_t(1)] * len(dims), *kinds),
-        f"encoding a tensor map of {dtype} dims {dims} strides {strides} box {box}")
+        kind, rank, address, _u64(spec.dims), _u64(spec.strides),
+        [driver.cuuint32_t(v) for v in spec.box], [driver.cuuint32_t(1)] * rank, *kinds),
+        f"encoding a tensor map of {spec.dtype} dims {spec.dims} strides {spec.strides} "
+        f"box {spec.box}")
     return np.array([int(word) for word in made.opaque], np.uint64).tobytes()
 
 

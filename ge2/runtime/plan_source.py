@@ -65,13 +65,13 @@ class PlanSource:
             feeds: specs of the inputs, and of given outputs that are less aligned than usual.
             hosts: which arrays are on the host; those have leases of their own.
         """
-        key = (tuple(feeds.items()), hosts, registry.generation())
-        bound = None
-        with self._lock:
-            if self.exact:  # hashing the key takes a while
+        bound = key = None
+        if self.exact:  # hashing the key takes a while
+            key = _exact_key(feeds, hosts)
+            with self._lock:
                 bound = self.exact.get(key)
-            if bound is not None:
-                self.exact.move_to_end(key)
+                if bound is not None:
+                    self.exact.move_to_end(key)
         if bound is None:
             values = self._values(feeds)
             self._limits.check(values)
@@ -82,7 +82,8 @@ class PlanSource:
                 plan = self._plan_by_evidence(sized, sizing, feeds)
                 if plan is None:
                     return self._shared(sized, hosts), sizing
-            bound = self._keep(key, bind_plan(plan or self._plan(feeds), self.device))
+            bound = self._keep(key or _exact_key(feeds, hosts),
+                               bind_plan(plan or self._plan(feeds), self.device))
         return bound, exact_sizing(bound.plan)
 
     def plan(self, feeds: Feeds, hosts: Hosts) -> Plan:
@@ -140,3 +141,7 @@ class PlanSource:
                 self.exact.popitem(last=False)
                 self._on_drop()
         return bound
+
+
+def _exact_key(feeds: Feeds, hosts: Hosts) -> tuple[object, ...]:
+    return tuple(feeds.items()), hosts, registry.generation()

@@ -16,7 +16,7 @@ from ..errors import (
     StrideMismatch,
     near_matches,
 )
-from ..problem import TensorSpec
+from ..problem import TensorSpec, dense_strides
 from . import arrays
 from .arrays import Signature
 from .bound import BoundPlan
@@ -158,58 +158,58 @@ def make_route(bound: BoundPlan, sizing: Sizing, graph: Graph, signatures: Mappi
         DtypeMismatch, ShapeMismatch, StrideMismatch, DeviceMismatch: a given output does not fit.
     """
     plan = bound.plan
-    inputs = tuple(_input(bound, plan.inputs[name], signatures[name]) for name in graph.inputs)
-    specs = {name: TensorSpec.dense(graph.types[name].dtype, sizing.shapes[name])
-             for name in plan.outputs}
+    inputs = tuple(_input(bound, sizing, plan.inputs[name], signatures[name])
+                   for name in graph.inputs)
     first_gpu = next((s for s in signatures.values() if not s.host), None)
     kinds = {s.kind for s in signatures.values()}
     kind = first_gpu.kind if first_gpu else ("torch" if "torch" in kinds else "numpy")
     place = bound.device.index if first_gpu else None
-    outputs = tuple(_output(bound, graph, name, root, specs[name], given, signatures,
-                            kind, place)
+    outputs = tuple(_output(bound, sizing, graph, name, root, given, signatures, kind, place)
                     for name, root in plan.outputs.items())
     host = any(s.host for s in (*signatures.values(), *given.values()))
     return Route(bound, sizing, inputs, outputs, kind, first_gpu is not None, host)
 
 
-def _input(bound: BoundPlan, root: int, signature: Signature) -> InputRoute:
-    spec = arrays.spec_of(signature)
-    stageable = (len(bound.uses[root]) > MANY_NODES and spec.is_dense
-                 and spec.nbytes <= SMALL_INPUT_BYTES)
-    return InputRoute(root, spec.nbytes, signature.host, stageable)
+def _input(bound: BoundPlan, sizing: Sizing, root: int, signature: Signature) -> InputRoute:
+    nbytes = sizing.nbytes[root]
+    stageable = (len(bound.uses[root]) > MANY_NODES and nbytes <= SMALL_INPUT_BYTES
+                 and arrays.spec_of(signature).is_dense)
+    return InputRoute(root, nbytes, signature.host, stageable)
 
 
-def _output(bound: BoundPlan, graph: Graph, name: str, root: int, spec: TensorSpec,
+def _output(bound: BoundPlan, sizing: Sizing, graph: Graph, name: str, root: int,
             given: Mapping[str, Signature], signatures: Mapping[str, Signature],
             kind: str, place: int | None) -> OutputRoute:
-    nbytes = spec.nbytes
+    nbytes, shape = sizing.nbytes[root], sizing.shapes[name]
     source = graph.aliases.get(name)
     if source is not None:
         return OutputRoute(name, root, nbytes, signatures[source].host, _no_array, -1,
                            graph.inputs.index(source))
     if name in given:
-        _check_output(name, given[name], spec, bound.device)
+        _check_output(name, given[name], graph.types[name].dtype, shape, bound.device)
         return OutputRoute(name, root, nbytes, given[name].host, _no_array,
                            list(given).index(name), -1)
-    return OutputRoute(name, root, nbytes, place is None, arrays.maker(kind, spec, place), -1, -1)
+    make = arrays.maker(kind, TensorSpec.dense(graph.types[name].dtype, shape), place)
+    return OutputRoute(name, root, nbytes, place is None, make, -1, -1)
 
 
 def _no_array(stream: int) -> Any:
     raise AssertionError("the array is given")
 
 
-def _check_output(name: str, signature: Signature, wanted: TensorSpec, device: Device) -> None:
+def _check_output(name: str, signature: Signature, dtype: str, shape: tuple[int, ...],
+                  device: Device) -> None:
     found = arrays.spec_of(signature)
     _check_device(device, signature, f"output {name!r}", name)
-    if found.dtype != wanted.dtype:
+    if found.dtype != dtype:
         raise DtypeMismatch(f"output {name!r} has a wrong element type", argument=name,
-                            found=found.dtype, wanted=wanted.dtype)
-    if found.shape != wanted.shape:
+                            found=found.dtype, wanted=dtype)
+    if found.shape != shape:
         raise ShapeMismatch(f"output {name!r} has a wrong shape", argument=name,
-                            found=found.shape, wanted=wanted.shape)
+                            found=found.shape, wanted=shape)
     if not found.is_dense:
         raise StrideMismatch(f"output {name!r} is not dense", argument=name,
-                             found=found.strides, wanted=wanted.strides)
+                             found=found.strides, wanted=dense_strides(shape))
 
 
 __all__ = ["InputRoute", "OutputRoute", "Route", "check_feeds", "input_specs",
