@@ -14,36 +14,12 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the table: what, how much, in which unit, compared with what."""
-
-    section: str
-    name: str
-    value: float | str
-    unit: str = ""
-    note: str = ""
-
-
-Section = Callable[[Any], Iterator[Row]]
-SECTIONS: dict[str, Section] = {}
-
-
-def section(name: str) -> Callable[[Section], Section]:
-    """Register a section under a name."""
-    def add(function: Section) -> Section:
-        SECTIONS[name] = function
-        return function
-
-    return add
+from .gpu_sections import SECTIONS, Row
 
 
 def run(names: list[str], out: Path) -> list[Row]:
@@ -82,8 +58,6 @@ def main(out: Path, cache: Path | None, only: str) -> None:
     """See the module."""
     out.mkdir(parents=True, exist_ok=True)
     os.environ["GE2_CACHE_DIR"] = str(cache.absolute() if cache else out.absolute() / "cache")
-    from . import gpu_sections  # noqa: F401 - registers
-
     names = only.split(",") if only else list(SECTIONS)
     unknown = [name for name in names if name not in SECTIONS]
     if unknown:
@@ -93,6 +67,4 @@ def main(out: Path, cache: Path | None, only: str) -> None:
 
 
 if __name__ == "__main__":
-    from bench.gpu_check import main as _main  # so that sections register with one module
-
-    _main()
+    main()

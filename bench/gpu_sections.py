@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,21 @@ from ge2.runtime.device import CudaDevice
 from ge2.runtime.executor import Executable
 
 from .candidates import buffer_sets, problem_bytes, problem_candidate, torch_candidate
-from .gpu_check import Row, section
 
 CALLS = 2000
 
 
-@section("tests")
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table: what, how much, in which unit, compared with what."""
+
+    section: str
+    name: str
+    value: float | str
+    unit: str = ""
+    note: str = ""
+
+
 def gpu_tests(device: CudaDevice) -> Iterator[Row]:
     """Run tests/gpu in this process."""
     import pytest
@@ -70,7 +80,6 @@ def _elementwise(shape: tuple[int, ...], dtype: str = "f32") -> Problem:
     return Problem("ELEMENTWISE", (spec, spec), (spec,), (("expr", bundle),))
 
 
-@section("launch")
 def launch_costs(device: CudaDevice) -> Iterator[Row]:
     """Host cost of each way to launch a small kernel."""
     import cupy
@@ -150,7 +159,6 @@ def _copy_candidate(nbytes: int, device: CudaDevice) -> Candidate:
     return Candidate([copy(pair) for pair in pairs], nbytes)
 
 
-@section("memory")
 def memory_bound(device: CudaDevice) -> Iterator[Row]:
     """Elementwise and row kernels against a copy and torch."""
     import torch
@@ -191,7 +199,6 @@ def _gemm(m: int, n: int, k: int, dtype: str) -> Problem:
         (TensorSpec.dense(dtype, (m, n)),), tuple(sorted(attrs.items())))
 
 
-@section("gemm")
 def gemms(device: CudaDevice) -> Iterator[Row]:
     """Every GEMM variant at 4096^3 against cuBLAS (torch.matmul, which adds no bias)."""
     import torch
@@ -224,7 +231,6 @@ def gemms(device: CudaDevice) -> Iterator[Row]:
         del sets, candidates
 
 
-@section("models")
 def models(device: CudaDevice) -> Iterator[Row]:
     """Host time of a call of each example, with arrays on the GPU and on the host."""
     from pathlib import Path
@@ -247,10 +253,19 @@ def models(device: CudaDevice) -> Iterator[Row]:
                       _host_us(lambda c=call, f=host: c(f), 400), "us")
 
 
-@section("compile")
 def compile_times(device: CudaDevice) -> Iterator[Row]:
     """Sources that this process compiled or loaded."""
     from ge2.runtime import jit
 
     yield Row("compile", "functions loaded", len(jit._table.functions))
     yield Row("compile", "numpy", np.__version__)
+
+
+SECTIONS: dict[str, Callable[[CudaDevice], Iterator[Row]]] = {
+    "tests": gpu_tests,
+    "launch": launch_costs,
+    "memory": memory_bound,
+    "gemm": gemms,
+    "models": models,
+    "compile": compile_times,
+}

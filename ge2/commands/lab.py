@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -58,11 +57,12 @@ def gen(op: str, shapes: str, dtype: str, device_name: str, attrs: tuple[str, ..
     from ..compiler.kernels import selector, source
     from ..compiler.passes.pipeline import optimize
     from ..compiler.plan import make_plan
+    from ..evidence.device import find_profile
     from ..runtime.tuned import TunedChooser
 
     report = Report(json_target, quiet=quiet, verbose=verbose)
     try:
-        device = find_device(device_name)
+        device = find_profile(device_name)
         graph = one_node_graph(op, shapes, dtype, attrs)
     except Invalid as error:
         raise click.UsageError(str(error)) from None
@@ -106,25 +106,6 @@ def _composed(report: Report, step: Step, device: DeviceProfile, staging: str, r
         "op": step.node.op, "composed_of": ranked[0][0].name,
         "alternatives": {one.name: time_us for one, time_us in ranked}})
     return source.render(plans.bind(problem, ranked[0][0].variant, device)[0].kernel)
-
-
-def find_device(name: str) -> DeviceProfile:
-    """Return the profile of a GPU by architecture or by a part of its name.
-
-    Raises:
-        Invalid: no profile or several match.
-    """
-    from ..evidence.device import PROFILES, profile_for
-
-    if re.fullmatch(r"sm_\d+[af]?", name):
-        return profile_for(name)
-    found = [p for p in PROFILES.values() if name.lower() in p.name.lower()]
-    if len(found) == 1:
-        return found[0]
-    names = [p.name for p in PROFILES.values()]
-    raise Invalid("no such device profile" if not found else "several profiles match",
-                  argument="--device", found=repr(name),
-                  wanted=", ".join(p.name for p in found) or ", ".join(names))
 
 
 def one_node_graph(op: str, shapes: str, dtype: str, attrs: Sequence[str]) -> Graph:

@@ -135,11 +135,11 @@ def device_of(name: str, records: Iterable[Record]) -> DeviceProfile:
         Invalid: no device has this name, or several have.
     """
     from ..evidence import profiles
-    from .lab import find_device
+    from ..evidence.device import find_profile
 
     found = {key: device for key in {r.device for r in records}
              if name.lower() in key.lower() and (device := profiles.of_key(key)) is not None}
-    return next(iter(found.values())) if len(found) == 1 else find_device(name)
+    return next(iter(found.values())) if len(found) == 1 else find_profile(name)
 
 
 def load(files: tuple[Path, ...]) -> list[Any]:

@@ -247,11 +247,6 @@ def to_host(results: Mapping[str, Any]) -> dict[str, Any]:
     return {name: to_numpy(array) for name, array in results.items()}
 
 
-def default_tolerance(dtype: str) -> float:
-    """Return the tolerance, absolute and relative, of an output dtype against float64."""
-    return {"f32": 1e-4, "f16": 1e-2, "bf16": 5e-2, "f64": 1e-9}.get(dtype, 0.0)
-
-
 def _read_inputs(model: Model, options: tuple[str, ...]) -> dict[str, Any]:
     from ..model.data import read_array, read_arrays
 
@@ -357,7 +352,7 @@ def _check_reference(model: Model, feeds: Feeds, results: Mapping[str, Any], ato
                      rtol: float | None, report: Report) -> bool:
     import numpy as np
 
-    from ..model.compare import compare
+    from ..model.compare import compare, default_tolerance
 
     model.reset_state()
     wanted = model.reference(feeds.arrays)

@@ -27,8 +27,7 @@ def bisect_model(model: Model, feeds: Mapping[str, Any], atol: float | None, rto
         True when no node departs.
     """
     from ..compiler.concrete import concretize
-    from ..model.compare import compare
-    from .run import default_tolerance
+    from ..model.compare import compare, default_tolerance
 
     graph = _all_values(concretize(model.optimized.graph, _sizes(model, feeds)))
     full = {**feeds, **{state: model.state[state] for state in model.graph.aliases.values()}}

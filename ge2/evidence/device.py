@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..errors import Unsupported
+from ..errors import Invalid, Unsupported
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,3 +124,20 @@ def profile_for(arch: str) -> DeviceProfile:
     return DeviceProfile(f"{arch} (as {best.name})", arch, best.sm_count, best.smem_per_block,
                          best.smem_per_sm, best.l2_bytes, best.registers_per_sm, best.copy_gbps,
                          best.fp32_tflops, best.tensor_tflops, caps=capabilities(arch))
+
+
+def find_profile(name: str) -> DeviceProfile:
+    """Return the profile of a GPU by architecture or by a part of its name.
+
+    Raises:
+        Invalid: no profile or several match.
+    """
+    if re.fullmatch(r"sm_\d+[af]?", name):
+        return profile_for(name)
+    found = [p for p in PROFILES.values() if name.lower() in p.name.lower()]
+    if len(found) == 1:
+        return found[0]
+    names = [p.name for p in PROFILES.values()]
+    raise Invalid("no such device profile" if not found else "several profiles match",
+                  argument="--device", found=repr(name),
+                  wanted=", ".join(p.name for p in found) or ", ".join(names))

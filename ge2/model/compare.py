@@ -66,6 +66,11 @@ class Comparison:
         return "\n".join(lines)
 
 
+def default_tolerance(dtype: str) -> float:
+    """Return the tolerance, absolute and relative, of an output dtype against float64."""
+    return {"f32": 1e-4, "f16": 1e-2, "bf16": 5e-2, "f64": 1e-9}.get(dtype, 0.0)
+
+
 def compare(name: str, found: npt.NDArray[Any], wanted: npt.NDArray[Any], *, atol: float,
             rtol: float) -> Comparison:
     """Compare two arrays; NaN matches NaN, an infinity matches the same infinity.

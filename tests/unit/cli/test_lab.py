@@ -7,8 +7,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from ge2.commands.lab import find_device, lab
+from ge2.commands.lab import lab
 from ge2.errors import Invalid
+from ge2.evidence.device import find_profile
 
 
 def gen(*args: str) -> str:
@@ -59,4 +60,4 @@ def test_mistakes_are_named() -> None:
         done = CliRunner().invoke(lab, ["gen", *args])
         assert done.exit_code == 2 and word in done.output
     with pytest.raises(Invalid, match="several"):
-        find_device("NVIDIA")
+        find_profile("NVIDIA")
