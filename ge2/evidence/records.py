@@ -33,8 +33,8 @@ CREATE TABLE IF NOT EXISTS decisions (
     problem TEXT, device TEXT, date REAL, body TEXT NOT NULL,
     PRIMARY KEY (problem, device)) WITHOUT ROWID;
 """
-# A newer measurement replaces an older one; an import never replaces what is newer here, and a check
-# without times no times: as record.replaces() says.
+# A newer measurement replaces an older one; an import never replaces what is newer here, and a
+# check without times no times: as record.replaces() says.
 _PUT_RECORD = """
 INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET state = excluded.state, time_us = excluded.time_us,
