@@ -5,14 +5,16 @@
 Writes FOLDER/shipped, whose files belong into ge2/evidence/shipped: the device's profile, and an
 evidence file with every realization over the sweep. Beside them lab.json (how the cost model does
 on sizes that it was not fitted on, how a second probe differs from the first, how long verification
-takes) and report.html. What FOLDER or the package has of this device is not measured again: where
-one call left something, call again.
+takes) and report.html. What FOLDER has of this device, and what the package has of these very
+kernels, is not measured again: where one call left something, call again.
 """
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterable
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ import click
 
 from ge2.evidence import profiles
 from ge2.evidence.exchange import read_file, shipped, write_file
-from ge2.evidence.keys import device_key
+from ge2.evidence.keys import device_key, problem_key
 from ge2.evidence.record import Record
 from ge2.evidence.records import Store
 from ge2.lab import bench as lab_bench
@@ -28,7 +30,6 @@ from ge2.lab import conditions, sweep
 from ge2.lab.evaluate import evaluate
 from ge2.lab.primitives import FAMILIES
 from ge2.lab.probe import probe
-from ge2.lab.realizations import realizations
 from ge2.lab.report import page
 from ge2.lab.verify import verify
 from ge2.launch.record import KernelSource
@@ -40,6 +41,8 @@ from .results import write_results
 PARTS = ("probe", "bench", "verify", "report")
 KEPT_EVERY = 30.0  # seconds between two writes of the evidence file
 REPORT_SECONDS = 20.0
+PROBE_SECONDS = 60.0  # at most
+VERIFY_SECONDS = 180.0
 
 
 class Session:
@@ -59,8 +62,11 @@ class Session:
         self.evidence = out / "shipped" / f"{stem}-lab.jsonl"
         self.profile = out / "shipped" / f"{stem}.json"
         self.store = Store()
-        self.figures: dict[str, Any] = {}
+        self.facts = out / "lab.json"
+        self.figures: dict[str, Any] = read_figures(self.facts)
         self._kept = 0.0
+        self._swept = {(problem_key(problem), way.id)
+                       for problem, way in lab_bench.ways(device.profile.arch)}
         self.evidence.parent.mkdir(parents=True, exist_ok=True)
         earlier = read_file(self.evidence) if self.evidence.exists() else []
         known = (*shipped(), *earlier)
@@ -68,15 +74,20 @@ class Session:
         self.figures["known_before"] = len(self.records())
 
     def _is_mine(self, record: Record) -> bool:
-        return record.device == self.key and record.op_type.startswith("LAB_")
+        """Whether a record is of this device and of what is measured now."""
+        return record.device == self.key and (record.problem, record.variant) in self._swept
 
     def left(self) -> float:
         """Return the seconds that are left."""
         return self.ends - time.monotonic()
 
     def records(self) -> list[Record]:
-        """Return the lab's records of this device."""
-        return [r for r in self.store.records(device=self.key) if self._is_mine(r)]
+        """Return what is known of the sweep on this device: times and failures, the newest each."""
+        newest: dict[tuple[str, str], Record] = {}
+        for record in sorted(self.store.records(device=self.key), key=lambda r: r.date):
+            if self._is_mine(record) and (record.time_us > 0 or not record.is_ok):
+                newest[record.problem, record.variant] = record
+        return list(newest.values())
 
     def keep(self, *, now: bool = False) -> None:
         """Write the evidence file, at most every KEPT_EVERY seconds: a call may be cut short."""
@@ -86,10 +97,13 @@ class Session:
 
     def measure_device(self) -> None:
         """Probe twice: the first is the profile, the second says how far it repeats."""
-        first = probe(self.device, progress=_tell)
-        profiles.write(first, self.profile)
+        if self.profile.exists():
+            first = profiles.read(self.profile)
+        else:
+            first = probe(self.device, progress=_tell)
+            profiles.write(first, self.profile)
         self.figures["probe_seconds"] = first["seconds"]
-        if self.left() < 2 * first["seconds"]:
+        if "probe_repeat" in self.figures or self.left() < PROBE_SECONDS:
             return
         again = probe(self.device)["summary"]
         self.figures["probe_repeat"] = {
@@ -98,7 +112,7 @@ class Session:
 
     def measure_realizations(self) -> None:
         """Run the sweep until time is up."""
-        _compile(self.device, FAMILIES)
+        _compile(self.device)
 
         def tell(what: str) -> None:
             _tell(what)
@@ -114,12 +128,16 @@ class Session:
             found = lab_bench.Progress(*(getattr(found, name) + getattr(part, name)
                                          for name in ("measured", "resumed", "failed", "left")))
         self.keep(now=True)
-        self.figures["bench"] = {
-            "seconds": round(time.monotonic() - start, 1), "measured": found.measured,
-            "resumed": found.resumed, "failed": found.failed, "left": found.left}
+        if found.measured or found.failed or found.left or "bench" not in self.figures:
+            self.figures["bench"] = {
+                "seconds": round(time.monotonic() - start, 1), "measured": found.measured,
+                "resumed": found.resumed, "failed": found.failed, "left": found.left}
 
     def check_realizations(self) -> None:
         """Verify every realization on the sweep, too, as `ge2 lab verify --all` does."""
+        if self.left() < VERIFY_SECONDS + REPORT_SECONDS:
+            _tell("no time left to verify: call again")
+            return
         start = time.monotonic()
         results = list(verify(self.device, FAMILIES, large=True, put=self.store.put))
         self.figures["verify"] = {
@@ -140,17 +158,26 @@ def _tell(what: str) -> None:
     click.echo(f"{time.strftime('%H:%M:%S')}  {what}")
 
 
-def _compile(device: Device, families: Iterable[str]) -> None:
+def read_figures(path: Path) -> dict[str, Any]:
+    """Return the figures of an earlier call, none where there was none."""
+    if not path.exists():
+        return {}
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["figures"]
+    return found
+
+
+def sources(device: Device) -> list[KernelSource]:
+    """Return the kernels of the whole sweep, each once."""
+    return list(dict.fromkeys(record.kernel
+                              for problem, way in lab_bench.ways(device.profile.arch)
+                              for record in conditions.bind(problem, way, device.profile)))
+
+
+def _compile(device: Device) -> None:
     """Compile the kernels of the whole sweep in one go, by all workers."""
-    sources: dict[KernelSource, None] = {}
-    for family in families:
-        found = realizations(family, device.profile.arch)
-        for problem in (*sweep.SWEEP[family](), *sweep.BETWEEN[family]()):
-            for way in lab_bench.candidates(family, problem, found):
-                for record in conditions.bind(problem, way, device.profile):
-                    sources[record.kernel] = None
-    _tell(f"compiling {len(sources)} kernels")
-    jit.try_compile(sources, device.profile.arch)
+    found = sources(device)
+    _tell(f"compiling {len(found)} kernels")
+    jit.try_compile(found, device.profile.arch)
 
 
 @click.command(help=__doc__)
@@ -168,16 +195,23 @@ def main(out: Path, seconds: float, only: str) -> None:
     if unknown:
         raise click.UsageError(f"no such part: {', '.join(sorted(unknown))}; "
                                f"there are {', '.join(steps)}")
-    try:
-        for name in (name for name in PARTS if name in only.split(",")):
-            if session.left() > 0 or name == "report":
-                _tell(name)
-                steps[name]()
-    finally:
+    failed = []
+    for name in (name for name in PARTS if name in only.split(",")):
+        if session.left() <= 0 and name != "report":
+            continue
+        _tell(name)
+        try:
+            steps[name]()
+        except Exception:  # a driver's error, too: the other parts go on, what there is is kept
+            traceback.print_exc()
+            failed.append(name)
         session.keep(now=True)
-        write_results(out / "lab.json", session.figures)
+        write_results(session.facts, session.figures)
+    left = session.figures.get("bench", {}).get("left", 0)
     click.echo(f"{len(session.records())} records in {session.evidence}, "
-               f"{session.figures.get('bench', {}).get('left', 0)} left for another call")
+               f"{left} left for another call")
+    if failed:
+        raise click.ClickException(f"failed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

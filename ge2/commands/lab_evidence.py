@@ -69,6 +69,8 @@ def evaluate(device_name: str, files: tuple[Path, ...], json_target: str | None,
              verbose: bool) -> None:
     """Judge the cost model on problems that it was not fitted on, by family."""
     from ..evidence import profiles
+    from ..evidence.keys import device_key
+    from ..lab.bench import newest, stale
     from ..lab.evaluate import evaluate as judge
 
     report = Report(json_target, quiet=quiet, verbose=verbose)
@@ -76,12 +78,16 @@ def evaluate(device_name: str, files: tuple[Path, ...], json_target: str | None,
     device = profiles.measured(device_of(device_name, records))
     scores = judge(device, records)
     rows = [s.as_dict() for s in scores]
-    report.data = {"device": device.name, "families": rows}
+    older = len(stale(device, newest(records, device_key(device))))
+    report.data = {"device": device.name, "families": rows, "older_sources": older}
     report.table(
         ("family", "sizes", "problems", "loss median", "loss p90", "error median", "error p90"),
         [(r["family"], "between" if r["held_out"] else "of the sweep", r["problems"],
           *_figures(r, "problems", "loss"), *_figures(r, "times", "error")) for r in rows],
         right=frozenset({2, 3, 4, 5, 6}))
+    if older:
+        report.message(f"{older} measurements are of older sources of their kernels; ge2 lab bench "
+                       "measures these again")
     if not any(s.errors for s in scores):
         report.message(f"no evidence of {device.name}; ge2 lab bench makes some")
     report.finish()

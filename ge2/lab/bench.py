@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from ..errors import LaunchFailed
+from ..evidence.device import DeviceProfile
 from ..evidence.keys import problem_key
 from ..evidence.measure import Timer
 from ..evidence.record import Record
@@ -17,6 +19,7 @@ from ..runtime.device import Device
 from ..tune.bench import Bench, Checked, Way
 from ..tune.describe import Describer
 from . import conditions, costs, sweep
+from .primitives import FAMILIES
 from .realizations import Realization, realizations
 
 ROUNDS = 9
@@ -100,7 +103,12 @@ def _one_problem(bench: Bench, describer: Describer, store: Store, problem: Prob
                  todo: Sequence[Way], rounds: int, both: bool,
                  progress: Progress) -> None:
     bench.load(problem, seed=1)
-    checked: dict[str, Checked] = {one.id: bench.check(one) for one in todo}
+    checked: dict[str, Checked] = {}
+    for one in todo:
+        checked[one.id] = bench.check(one)
+        if checked[one.id].fatal:
+            store.put(describer.record(problem, one, checked[one.id], None))
+            raise unusable(one, checked[one.id])
     right = [one for one in todo if checked[one.id].state == "ok"]
     timings = bench.measure(right, rounds=rounds, seed=0) if right else {}
     hot = (bench.measure(right, rounds=max(rounds // 2, 3), seed=1, cold=False)
@@ -113,6 +121,40 @@ def _one_problem(bench: Bench, describer: Describer, store: Store, problem: Prob
         store.put(record)
         progress.measured += record.is_ok
         progress.failed += not record.is_ok
+
+
+def unusable(one: Way, checked: Checked) -> LaunchFailed:
+    """Return the error of a candidate after which nothing else can run in this process."""
+    return LaunchFailed(f"{one.id} left the device unusable", found=checked.reason,
+                        hint="Start again: it is remembered, and the others are run")
+
+
+def stale(device: DeviceProfile, known: Mapping[tuple[str, str], Record]
+          ) -> set[tuple[str, str]]:
+    """Return which measurements of the sweep are of other sources than the kernels have now.
+
+    Args:
+        known: as newest() returns them. Records that name no sources are taken as current.
+    """
+    describer = Describer(device, bind=conditions.bind)
+    found = set()
+    for problem, way in ways(device.arch):
+        key = problem_key(problem), way.id
+        record = known.get(key)
+        if (record is not None and record.sources
+                and record.sources != describer.sources(problem, way)):
+            found.add(key)
+    return found
+
+
+def ways(arch: str) -> Iterator[tuple[Problem, Way]]:
+    """Yield all that is measured on an architecture: the sweep's problems, the sizes between, and
+    what solves each."""
+    for family in FAMILIES:
+        found = realizations(family, arch)
+        for problem in (*sweep.SWEEP[family](), *sweep.BETWEEN[family]()):
+            for way in candidates(family, problem, found):
+                yield problem, way
 
 
 def newest(records: Iterable[Record], device: str | None = None) -> dict[tuple[str, str], Record]:
@@ -131,4 +173,4 @@ def newest(records: Iterable[Record], device: str | None = None) -> dict[tuple[s
     return best
 
 
-__all__ = ["Progress", "candidates", "newest", "run"]
+__all__ = ["Progress", "candidates", "newest", "run", "stale", "unusable", "ways"]

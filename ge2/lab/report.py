@@ -14,7 +14,7 @@ from ..evidence.keys import device_key, problem_key
 from ..evidence.record import Record
 from ..problem import Problem
 from . import costs, primitives, sweep
-from .bench import newest
+from .bench import newest, stale
 from .evaluate import evaluate
 from .realizations import Realization, realizations
 from .report_conditions import conditions_section
@@ -51,6 +51,11 @@ class Evidence:
     known: Mapping[tuple[str, str], Record]
     profile: Mapping[str, Any] | None
 
+    @property
+    def stale(self) -> int:
+        """How many measurements are of other sources than the kernels have now."""
+        return len(stale(self.device, self.known))
+
     def families(self) -> dict[str, list[Measured]]:
         """Return the problems of each family that were measured."""
         return {name: _family_data(name, self.known, self.device) for name in primitives.FAMILIES}
@@ -74,7 +79,7 @@ def page(device: DeviceProfile, records: Iterable[Record],
     """
     given = evidence_of(device, records, profile)
     families = given.families()
-    parts = [_head(device, given.known, profile)]
+    parts = [_head(given)]
     parts += [_family(name, measured, given) for name, measured in families.items()]
     if any(families.values()):
         parts += [_roofline(families, device), _model(device, given.records)]
@@ -112,8 +117,8 @@ def _family_data(name: str, known: Mapping[tuple[str, str], Record], device: Dev
     return result
 
 
-def _head(device: DeviceProfile, known: Mapping[tuple[str, str], Record],
-          profile: Mapping[str, Any] | None) -> str:
+def _head(given: Evidence) -> str:
+    device, known, profile = given.device, given.known, given.profile
     facts = [f"{device.arch}, {device.sm_count} multiprocessors"]
     if known:
         last = max(known.values(), key=lambda r: r.date)
@@ -124,6 +129,9 @@ def _head(device: DeviceProfile, known: Mapping[tuple[str, str], Record],
                      + (f" ({versions})" if versions else ""))
     else:
         facts.append("no measurements yet: ge2 lab bench makes some")
+    if older := given.stale:
+        facts.append(f"{older} of them are of older sources of their kernels: ge2 lab bench "
+                     "measures these again")
     if profile is None:
         facts.append("no device profile yet: ge2 probe makes one")
     items = "".join(f"<li>{escape(f)}</li>" for f in facts)

@@ -10,6 +10,7 @@ from ..runtime.device import Device
 from ..tune.bench import Bench
 from ..tune.describe import Describer
 from . import costs, plans, sweep
+from .bench import unusable
 from .primitives import FAMILIES
 from .realizations import Realization, realizations
 
@@ -66,6 +67,8 @@ def verify(device: Device, families: Iterable[str], *, large: bool = False, only
                     continue
                 checked = bench.check(one.variant)
                 put(describer.record(problem, one.variant, checked, None))
+                if checked.fatal:
+                    raise unusable(one.variant, checked)
                 before = seen or Result(one, "ok", "", 0, 0.0, 0.0)
                 reason = f"{sweep.label(problem)}: {checked.reason}" if checked.reason else ""
                 worst[one.variant.id] = Result(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import __version__, launch_table
+from ..compiler.kernels import source
 from ..compiler.kernels.cost import axes_of
 from ..compiler.kernels.work import bytes_of, flops_of, least_seconds
 from ..errors import Ge2Error
@@ -16,6 +17,7 @@ from ..evidence.device import DeviceProfile
 from ..evidence.keys import device_key, problem_key, shape_text
 from ..evidence.measure import Timing
 from ..evidence.record import OK, Decision, Record
+from ..launch.record import KernelSource
 from ..problem import Problem
 from ..runtime.digests import distinct_sources, source_digest
 from .bench import Bind, Checked, Way
@@ -45,6 +47,7 @@ class Describer:
         self.nvrtc = _nvrtc() if index is not None else ""
         self._index = index
         self._digests: dict[tuple[str, str], str] = {}
+        self._texts: dict[KernelSource, str] = {}
 
     def sources(self, problem: Problem, variant: Way) -> str:
         """Return the digest of the sources that a variant would run now; "" where it cannot."""
@@ -52,10 +55,16 @@ class Describer:
         if key not in self._digests:
             try:
                 records = self._bind(problem, variant, self.device)
-                self._digests[key] = source_digest(distinct_sources(records))
+                self._digests[key] = source_digest(distinct_sources(records), self._text)
             except Ge2Error:
                 self._digests[key] = ""
         return self._digests[key]
+
+    def _text(self, kernel: KernelSource) -> str:
+        """Return a rendered kernel: problems share most."""
+        if kernel not in self._texts:
+            self._texts[kernel] = source.render(kernel)
+        return self._texts[kernel]
 
     def record(self, problem: Problem, variant: Way, found: Checked,
                timing: Timing | None) -> Record:
