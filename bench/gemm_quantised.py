@@ -10,7 +10,7 @@ from ge2.compiler.opdefs.scaled_matmul import scaled_epilogue
 from ge2.launch.nbits import nbits_problem
 from ge2.problem import Problem, TensorSpec
 
-from .gemm_cases import GemmCase, Peer, Tensors
+from .side_by_side import Case, Peer, Tensors
 
 Shape = tuple[int, int, int]
 
@@ -20,21 +20,21 @@ WEIGHTS = ((4096, 4096), (14336, 4096), (4096, 14336))
 BLOCK = 128
 
 
-def int8() -> Iterator[GemmCase]:
+def int8() -> Iterator[Case]:
     """i8 by i8 to i32, and with scales to bf16."""
     for shape in (*LARGE, *FEW_ROWS):
         yield _scaled(shape, "i8", "i32", False, {"_int_mm": _int_mm})
         yield _scaled(shape, "i8", "bf16", True, {"_int_mm": _int_mm_scaled})
 
 
-def fp8() -> Iterator[GemmCase]:
+def fp8() -> Iterator[Case]:
     """e4m3 by e4m3 with a scale of each operand to bf16 and f32."""
     for shape in (*LARGE, *FEW_ROWS):
         for output in ("bf16", "f32"):
             yield _scaled(shape, "f8e4m3", output, True, {"_scaled_mm": _scaled_mm})
 
 
-def nbits() -> Iterator[GemmCase]:
+def nbits() -> Iterator[Case]:
     """4-bit weights in groups of 128 against bf16 activations."""
     for m in (1, 4, 16, 64, 512, 4096):
         for n, k in WEIGHTS:
@@ -42,12 +42,13 @@ def nbits() -> Iterator[GemmCase]:
                 peers: dict[str, Peer] = {"mm": _Dequantised(block)}
                 if block == BLOCK:
                     peers["_weight_int4pack_mm"] = _Packed(block)
-                yield GemmCase(f"bf16 x 4 bit {m}x{n}x{k} groups of {block}",
-                               nbits_problem("bf16", (m, n, k), block), 2.0 * m * n * k, peers, "")
+                yield Case(f"bf16 x 4 bit {m}x{n}x{k} groups of {block}",
+                               nbits_problem("bf16", (m, n, k), block), peers,
+                           flops=2.0 * m * n * k, regimes=("quick",))
 
 
 def _scaled(shape: Shape, dtype: str, output: str, scaled: bool,
-            peers: dict[str, Peer]) -> GemmCase:
+            peers: dict[str, Peer]) -> Case:
     m, n, k = shape
     scales = [TensorSpec("f32", (m, n), (0, 0))] * 2 if scaled else []
     epilogue: ExprBundle = scaled_epilogue(dtype, output, ["f32"] * len(scales))
@@ -57,7 +58,7 @@ def _scaled(shape: Shape, dtype: str, output: str, scaled: bool,
                                         TensorSpec.dense(dtype, (n, k)), *scales),
                       (TensorSpec.dense(output, (m, n)),), tuple(sorted(attrs.items())))
     name = f"{dtype} {m}x{n}x{k} NT {'scaled ' if scaled else ''}{output}"
-    return GemmCase(name, problem, 2.0 * m * n * k, peers, "")
+    return Case(name, problem, peers, flops=2.0 * m * n * k, regimes=("quick",))
 
 
 def _int_mm(t: Tensors) -> object:

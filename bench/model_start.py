@@ -14,19 +14,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from .minilm import build, sentences
+from .targets import Verdict
 
 LIMIT_S = 240.0
 FORM = "f16"
 CACHES = ("GE2_CACHE_DIR", "GE2_DATA_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR",
           "CUDA_CACHE_PATH")
 TARGETS_S = {"cold": 4.0, "warm": 1.0}
+MEMORY = 1.5  # times the plan's arena and weights: modules, graphs and cupy's pool take some
 Marks = dict[str, float]
 
 
@@ -128,6 +130,20 @@ def starts(folder: Path, batch: int, length: int, without: Sequence[str] = (),
                     row = {"failed": str(error)[-400:]}
                 figures[f"{who} {state}"] = row
     return figures
+
+
+def start_verdicts(rows: Mapping[str, Any]) -> Iterator[Verdict]:
+    """Yield what the targets say of ge2's starts, and of its memory beside the plan's."""
+    for state, key in (("cold", "total"), ("warm", "after_import")):
+        row = rows.get(f"ge2 {state}", {})
+        if key in row:
+            goal = TARGETS_S[state]
+            yield Verdict(f"{state} start to the first result, B32", f"ge2 {key}", goal, row[key],
+                          row[key] <= goal, at_most=True, unit="s")
+        if row.get("memory"):
+            ratio = row["memory"]["taken"] / row["memory"]["plan"]
+            yield Verdict("memory taken, by the plan", f"ge2 {state}", MEMORY, ratio,
+                          ratio <= MEMORY, at_most=True)
 
 
 def _child(who: str, folder: Path, batch: int, length: int, device: str,

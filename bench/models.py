@@ -1,9 +1,10 @@
 """The MiniLM-L6 encoder at 128 tokens beside torch eager and torch.compile, in one process.
 
-    python -m bench.models --out bench/results/h200 --only f16 --batches 32
-    python -m bench.models --out FOLDER --only f32,profile-f16,start --without max-autotune
+    python -m bench.models --out bench/results/h200 --only f16 --batches 32 --compile
+    python -m bench.models --out FOLDER --only f32,profile-f16,start
     python -m bench.models --only f16,f32 --check-only      # needs no GPU
 
+torch.compile, which the targets are of, takes 5 to 70 s each and is left out without --compile.
 Captured: ge2's and torch's launches are captured into CUDA graphs by the same code. Called: from
 Python, one call after the other, as users do; there max-autotune replays graphs of its own. All
 take turns in random order; ratios are peer / ge2 of the same round. What differs from the float64
@@ -24,15 +25,15 @@ import click
 
 from ge2.evidence.measure import Candidate, Timing, measure
 
-from .gemm import lower_bound, paired
 from .minilm import build, sentences, write_random
 from .model_case import FORMS, LENGTH, MODES, REGIMES, SECTIONS, Case
-from .model_start import starts
-from .results import write_results
+from .model_start import start_verdicts, starts
+from .targets import WIDTH, Found, Section, Verdict, interval, judged, paired
 
 PROFILES = tuple(f"profile-{form}" for form in FORMS)
 GOALS = {"f16": 1.3, "f32": 1.05, "x3": 1.8}  # times the best torch.compile
 LIMITS = {"f16": 2e-3, "f32": 1e-5, "x3": 1e-5}  # largest difference from the float64 forward
+ARENA = 1.05  # of the bytes that live at once: what the plan takes at most
 ROUNDS = 12
 SAMPLE_US = 6000.0
 WARM_UP_US = 300_000.0
@@ -78,9 +79,24 @@ def summary(times: Mapping[str, Timing]) -> dict[str, Any]:
                   for peer in times if not peer.startswith("ge2 ")}
         found[name] = {"ratios": {peer: statistics.median(r) for peer, r in ratios.items()}}
         if rival is not None:
-            found[name] |= {"ratio": found[name]["ratios"][rival],
-                            "lower": lower_bound(ratios[rival])}
+            found[name] |= {"ratio": found[name]["ratios"][rival], "rounds": ratios[rival],
+                            "lower": interval(ratios[rival])[0]}
     return found
+
+
+def verdicts(label: str, figures: Mapping[str, Any]) -> Iterator[Verdict]:
+    """Yield what the targets say of a case: times with a compiled peer; bytes by the plan."""
+    for form, limit in figures["limit"].items():
+        rows = [(regime, figures[regime].get(f"ge2 {form}", {})) for regime in REGIMES
+                if regime in figures]
+        for regime, row in rows:
+            if "rounds" in row and figures["errors"][form] <= limit:
+                yield judged(f"MiniLM {form}, best torch.compile", f"{label} {form} {regime}",
+                             GOALS[form], row["rounds"], note=f"x {figures[regime]['peer']}")
+        plan = figures["plan"][form]
+        ratio = plan["arena"] / max(plan["live"], 1)
+        yield Verdict("arena, bytes that live at once", f"{label} {form}", ARENA, ratio,
+                      ratio <= ARENA, at_most=True, note=f"{plan['arena']} bytes")
 
 
 def plans(case: Case) -> dict[str, dict[str, int]]:
@@ -117,11 +133,11 @@ def show(label: str, figures: Mapping[str, Any]) -> None:
                 click.echo(f"FAIL {label} {form} {regime}: error {error:.1e}, limit {limit:.0e}")
                 continue
             ratio, lower = row[name].get("ratio", math.nan), row[name].get("lower", math.nan)
-            mark = "ok " if ratio >= GOALS[form] else "LOW"
-            click.echo(f"{mark} {label:9} {form:4} {regime:8} {row['us'][name]:9.1f} us "
-                       f"±{100 * row['spread'][name]:4.1f} %  {ratio:.2f} (>{lower:.2f}) x "
-                       f"{row['peer']}, goal {GOALS[form]:g}  ({others})  "
-                       f"{figures['plan'][form]['launches']} launches  err {error:.1e}")
+            mark = "   " if math.isnan(ratio) else "ok " if ratio >= GOALS[form] else "LOW"
+            launches = figures["plan"][form]["launches"]
+            click.echo(f"{mark} {label} {form} {regime} {row['us'][name]:.1f} us {ratio:.2f} "
+                       f"(>{lower:.2f}) x {row['peer']}, goal {GOALS[form]:g} ({others}) "
+                       f"{launches} launches err {error:.1e}"[:WIDTH])
     for name, reason in figures["refused"].items():
         click.echo(f"  no {name}: {reason[:120]}")
 
@@ -187,6 +203,7 @@ class Commas(click.ParamType):
               default=(*SECTIONS, "profile-f16", "start"), help="sections")
 @click.option("--batches", type=Commas(), default=(), help="of f16, f32 and the profiles")
 @click.option("--without", type=Commas(tuple(MODES)), default=(), help="peers to leave out")
+@click.option("--compile", "compiled", is_flag=True, help="time torch.compile as well")
 @click.option("--regimes", type=Commas(REGIMES), default=REGIMES, help="captured, called")
 @click.option("--weights", type=click.Path(path_type=Path, exists=True),
               help="folder with config.json and model.safetensors")
@@ -194,8 +211,8 @@ class Commas(click.ParamType):
 @click.option("--unmasked", is_flag=True, help="torch is not told of padding (less work)")
 @click.option("--check-only", "checking", is_flag=True, help="compare on the CPU, time nothing")
 def main(out: Path | None, only: tuple[str, ...], batches: tuple[int, ...],
-         without: tuple[str, ...], regimes: tuple[str, ...], weights: Path | None, limit: float,
-         unmasked: bool, checking: bool) -> None:
+         without: tuple[str, ...], compiled: bool, regimes: tuple[str, ...],
+         weights: Path | None, limit: float, unmasked: bool, checking: bool) -> None:
     """See the module."""
     if out is None and not checking:
         raise click.UsageError("--out is missing")
@@ -209,37 +226,35 @@ def main(out: Path | None, only: tuple[str, ...], batches: tuple[int, ...],
         if checking or out is None:
             raise SystemExit(not check_only(folder, [s for s in only if s in SECTIONS], batches))
         options = {"weights": str(weights or "random"), "length": LENGTH, "unmasked": unmasked}
-        for section in only:
+        for name in only:
             suffix = "".join(f"_b{batch}" for batch in batches) + "_unmasked" * unmasked
-            path = out / f"models_{section}{suffix}.json"
-            for figures in run_section(section, folder, batches, without, regimes, limit,
-                                       not unmasked):
-                write_results(path, {**options, **figures})  # again after each, should time run out
+            section = Section(out / f"models_{name}{suffix}.json", options)
+            run_section(name, section, folder, batches, without if compiled else tuple(MODES),
+                        regimes, limit, not unmasked)
+            section.summary()
 
 
-def run_section(section: str, folder: Path, batches: Sequence[int], without: Sequence[str],
-                regimes: Sequence[str], limit: float, masked: bool) -> Iterator[dict[str, Any]]:
-    """Yield the figures of a section, more after each case."""
-    figures: dict[str, Any] = {}
-    if section == "start":
-        yield starts(folder, batches[0] if batches else 32, LENGTH, without)
+def run_section(name: str, section: Section, folder: Path, batches: Sequence[int],
+                without: Sequence[str], regimes: Sequence[str], limit: float, masked: bool) -> None:
+    """Measure the cases of a section."""
+    if name == "start":
+        rows = starts(folder, batches[0] if batches else 32, LENGTH, without)
+        section.add("starts", rows, start_verdicts(rows))
         return
-    if section in PROFILES:
-        for batch in batches or (32,):
-            figures[f"B{batch}"] = profile(folder, section.removeprefix("profile-"), batch)
-            yield figures
-        return
-    for batch in batches or SECTIONS[section][1]:
+    for batch in batches or SECTIONS.get(name, ((), (32,)))[1]:
         label = f"B{batch}"
-        try:
-            case = Case(folder, section, batch, masked=masked)
+        if name in PROFILES:
+            section.add(label, {"nodes": profile(folder, name.removeprefix("profile-"), batch)})
+            continue
+
+        def measured(label: str = label, batch: int = batch) -> Found:
+            case = Case(folder, name, batch, masked=masked)
             case.add_peers(without, regimes, limit)
-            figures[label] = run_case(case, regimes)
-            show(label, figures[label])
-        except Exception as error:  # one case must not hide the others
-            click.echo(f"FAIL {section} {label}: {type(error).__name__}: {str(error)[:300]}")
-            figures[label] = {"failed": str(error)}
-        yield figures
+            figures = run_case(case, regimes)
+            show(label, figures)
+            return figures, list(verdicts(label, figures))
+
+        section.run(label, measured)
 
 
 if __name__ == "__main__":

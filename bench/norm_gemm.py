@@ -27,8 +27,8 @@ from ge2.runtime.device import CudaDevice, cuda_device, default_index
 from ge2.runtime.memory import SCRATCH
 
 from .candidates import Tensors, buffer_sets, problem_bytes, problem_candidate
-from .results import write_results
-from .side_by_side import compile_all, usable
+from .side_by_side import compile_all, short, usable
+from .targets import WIDTH, Section, losses
 
 ROUNDS = 10
 ROWS = (16, 128, 512, 4096, 32768)
@@ -97,7 +97,8 @@ def run(problem: Problem, device: CudaDevice) -> dict[str, Any]:
     found = measure({**timed, "apart": apart(problem, device, sets)}, cold=False, rounds=ROUNDS)
     us = {name: timing.median for name, timing in found.items()}
     predicted = "apart" if runs_apart(problem, variants[0], device.profile) else variants[0].id
-    return {"us": us, "predicted": predicted, "best": min(us, key=lambda name: us[name])}
+    best = min(us, key=lambda name: us[name])
+    return {"us": us, "predicted": predicted, "best": best, "loss": us[predicted] / us[best] - 1}
 
 
 @click.command(help=__doc__)
@@ -108,13 +109,17 @@ def main(out: Path, match: str) -> None:
     device = cuda_device(default_index())
     cases = [(name, p) for name, p in problems() if any(part in name for part in match.split(","))]
     click.echo(compile_all([(p, v) for _, p in cases for v in usable(p, device)], device))
-    figures = {}
+    section = Section(out / "norm_gemm.json")
     for name, problem in cases:
-        figures[name] = row = run(problem, device)
-        click.echo(f"{name:24} apart {row['us']['apart']:8.2f} us  best {row['best']} "
-                   f"{row['us'][row['best']]:.2f}  predicted {row['predicted']} "
-                   f"{row['us'][row['predicted']]:.2f}")
-    write_results(out / "norm_gemm.json", figures)
+        section.run(name, lambda problem=problem: (run(problem, device), ()))
+        row = section.figures[name]
+        if "us" in row:
+            us, predicted = row["us"], row["predicted"]
+            click.echo(f"    {name:24} apart {us['apart']:8.2f} us, best {us[row['best']]:8.2f}, "
+                       f"predicted {us[predicted]:8.2f} {short(predicted)}"[:WIDTH])
+    section.conclude(losses("one launch or two, and which variant: without evidence",
+                            [row["loss"] for row in section.figures.values() if "loss" in row]))
+    section.summary()
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ from ge2.compiler.kernels import registry, selector
 from ge2.compiler.kernels.metadata import Variant
 from ge2.compiler.passes.pipeline import optimize
 from ge2.contract import DTYPES, numpy_dtype
-from ge2.errors import Ge2Error
 from ge2.evidence.device import DeviceProfile
 from ge2.evidence.measure import Candidate, measure, rotations
 from ge2.problem import Problem
@@ -31,10 +30,11 @@ from ge2.runtime.device import CudaDevice, cuda_device, default_index
 from ge2.runtime.executor import Executable
 
 from .operator_cases import Case, cases
-from .results import write_results
+from .targets import Found, Section, judged, paired, wrong
 
 Enqueue = Callable[[int], object]
 ROUNDS = 10
+ERROR = 8e-3  # largest difference from torch's result, relative to its largest value
 NEAR = 15.0  # points of score below the best
 
 
@@ -158,7 +158,11 @@ class Bench:
         return [copy(*pair) for pair in pairs]
 
 
-def run_case(case: Case, device: CudaDevice, variants: bool) -> dict[str, Any]:
+TARGETS = {"movement": "transpose, concat, slice, gather, pad, cast, copy",
+           "windows": "pools and resize, copy", "conv": "f16 convolution, cuDNN"}
+
+
+def run_case(case: Case, group: str, device: CudaDevice, variants: bool) -> Found:
     """Return microseconds per candidate, the share reached and what was launched."""
     bench = Bench(case, device)
     executables = {"ge2": bench.executable, **(bench.variants() if variants else {})}
@@ -166,27 +170,22 @@ def run_case(case: Case, device: CudaDevice, variants: bool) -> dict[str, Any]:
     times = measure(bench.candidates(executables), cold=True, l2_bytes=device.profile.l2_bytes,
                     rounds=ROUNDS)
     median = {name: timing.median for name, timing in times.items()}
-    rivals = ([median["copy"]] if case.target == "copy"
-              else [median[name] for name in case.peers if name in median])
+    rivals = ["copy"] if case.target == "copy" else [n for n in case.peers if n in median]
+    rival = min(rivals, key=lambda name: median[name])
+    ratios = paired(times[rival], times["ge2"])
     steps = bench.executable.plan().steps
+    verdicts = [judged(TARGETS[group], case.name, case.goal, ratios,
+                       note=f"x {rival}, {median['ge2']:.1f} us")]
+    if not error < ERROR:
+        verdicts = wrong(verdicts, f"WRONG: error {error:.1e}")
     return {
-        "us": median, "share": min(rivals) / median["ge2"], "goal": case.goal,
+        "us": median, "share": verdicts[0].value, "goal": case.goal,
         "of": case.target, "error": error,
         "launches": sum(len(step.records) for step in steps),
         "kernels": [step.choice.variant.id for step in steps if step.choice],
         "spread": {name: timing.spread for name, timing in times.items()},
         "tflops": case.flops / median["ge2"] / 1e6 if case.flops else None,
-    }
-
-
-def show(name: str, row: dict[str, Any]) -> None:
-    """Print one line."""
-    us = row["us"]
-    others = "  ".join(f"{key} {value:.1f}" for key, value in us.items() if key != "ge2")
-    mark = "ok  " if row["share"] >= row["goal"] else "LOW "
-    flops = f" {row['tflops']:.0f} TFLOP/s" if row["tflops"] else ""
-    click.echo(f"{mark}{name:44} {us['ge2']:8.1f} us  {row['share']:.2f} x {row['of']}{flops}  "
-               f"({others})  {row['launches']} launches  err {row['error']:.1e}")
+    }, verdicts
 
 
 @click.command(help=__doc__)
@@ -200,16 +199,12 @@ def main(out: Path, only: str, variants: bool) -> None:
     device = cuda_device(default_index())
     groups = cases()
     for group in only.split(",") if only else groups:
-        figures: dict[str, Any] = {}
+        section = Section(out / f"operators_{group}{'_variants' * variants}.json")
         for case in groups[group]:
-            try:
-                figures[case.name] = run_case(case, device, variants)
-                show(case.name, figures[case.name])
-            except Ge2Error as error:
-                click.echo(f"FAIL {case.name}: {error}")
-                figures[case.name] = {"failed": str(error)}
+            section.run(case.name, lambda case=case, group=group: run_case(
+                case, group, device, variants))
             cupy.get_default_memory_pool().free_all_blocks()
-        write_results(out / f"operators_{group}.json", figures)
+        section.summary()
 
 
 if __name__ == "__main__":

@@ -158,7 +158,7 @@ def test_time_limit():
 
 @pytest.mark.parametrize("args", [["--only", "f8"], ["--batches", "1,x"], ["--only", "f16"]])
 def test_usage_errors(args, tiny):
-    done = CliRunner().invoke(models.main, [*args, "--without", "compile", "--weights", str(tiny)])
+    done = CliRunner().invoke(models.main, [*args, "--weights", str(tiny)])
     assert done.exit_code == 2
 
 
