@@ -181,9 +181,8 @@ def _size_figures(group: Sequence[Measured]) -> list[Figure]:
                   for other, record in m.records if other.name == name]
         times.append(Series(name, tuple((x, r.time_us) for x, r in points)))
         shares.append(Series(name, tuple((x, 100 * r.roofline) for x, r in points)))
-    prefix = f"{condition}: " if condition else ""
-    return [Figure(f"{prefix}time, us", tuple(times), Axis(label, 2), Axis("us", 10)),
-            Figure(f"{prefix}share of the roofline, %", tuple(shares), Axis(label, 2),
+    return [Figure(f"{condition}: time, us", tuple(times), Axis(label, 2), Axis("us", 10)),
+            Figure(f"{condition}: share of the roofline, %", tuple(shares), Axis(label, 2),
                    Axis("%", 0, 0.0))]
 
 
@@ -217,7 +216,8 @@ def _why(m: Measured, best: Realization, record: Record,
         reasons.append(f"occupancy {100 * bad.occupancy:.0f} % against "
                        f"{100 * record.occupancy:.0f} %")
     if mine.blocks > 1.5 * theirs.blocks and theirs.blocks < 2 * device.sm_count:
-        reasons.append(f"{theirs.blocks} blocks for {device.sm_count} multiprocessors")
+        reasons.append(f"{theirs.blocks} block{'s' * (theirs.blocks > 1)} for "
+                       f"{device.sm_count} multiprocessors")
     if bad.spills or record.spills:
         reasons.append(f"spills {bad.spills} against {record.spills} bytes")
     waits = costs.synchronisations(other), costs.synchronisations(best)

@@ -17,7 +17,7 @@ def device_section(profile: Mapping[str, Any]) -> str:
     rows = "".join(f"<tr><td>{escape(name.replace('_', ' '))}</td><td>{value:g}</td></tr>"
                    for name, value in profile["summary"].items())
     drawn = "".join(figure.html() for figure in device_figures(profile))
-    waits = "".join(f"<tr><td>{escape(_place(p))}</td>"
+    waits = "".join(f"<tr><td>{name} {escape(_place(p))}</td>"
                     f"<td>{p['value']:g} {p['value_unit']}</td></tr>"
                     for name in ("latency", "launch", "barrier", "rate")
                     for p in sections.get(name, ()))
@@ -39,7 +39,9 @@ def device_figures(profile: Mapping[str, Any]) -> list[Figure]:
     def curve(caption: str, section: str, key: str, axis: Axis, by: str = "") -> Figure:
         groups: dict[str, dict[float, float]] = {}
         for p in sections.get(section, ()):
-            group = groups.setdefault(str(p.get(by, "")), {})
+            key_of = p.get(by, "")
+            label = key_of if isinstance(key_of, str) else f"{by}: {key_of}"
+            group = groups.setdefault(label, {})
             x = float(p[key])
             group[x] = max(group.get(x, 0.0), float(p["value"]))
         return Figure(caption, tuple(Series(name, tuple(sorted(points.items())))
@@ -52,8 +54,9 @@ def device_figures(profile: Mapping[str, Any]) -> list[Figure]:
               Axis("bytes", 2), by="vectors"),
         curve("reads against rows of a 8 KiB tile", "tile shape", "row_bytes",
               Axis("bytes of a row", 2)),
-        curve("useful reads against stride", "stride", "words", Axis("words", 2)),
+        curve("useful reads against stride", "stride", "words", Axis("stride, words", 2)),
         curve("cp.async ring against stages", "staging", "stages", Axis("stages")),
         curve("copy against occupancy", "occupancy", "threads_per_sm", Axis("threads")),
-        curve("shared memory against stride", "shared", "stride", Axis("words", 2), by="words"),
+        curve("shared memory against stride", "shared", "stride", Axis("stride, words", 2),
+              by="words"),
     ]

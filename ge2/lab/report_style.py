@@ -37,7 +37,8 @@ table { border-collapse: collapse; font-size: .88rem; width: 100%; }
 th, td { text-align: left; padding: .3rem .7rem .3rem 0; border-bottom: 1px solid var(--rule);
   white-space: nowrap; vertical-align: top; }
 th { color: var(--faint); font-weight: 600; }
-td:last-child { white-space: normal; min-width: 12rem; }
+td:last-child { white-space: normal; }
+td:last-child:nth-child(6) { min-width: 26rem; }
 """ + "\n".join(
     f".line.c{n} {{ stroke: var(--c{n}); }} .dot.c{n} {{ fill: var(--c{n}); }} "
     f".key.c{n} {{ background: var(--c{n}); }}" for n in range(12)) + "\n"

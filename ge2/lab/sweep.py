@@ -135,12 +135,13 @@ def condition(problem: Problem) -> str:
     assert x is not None
     row = str(getattr(problem.attr_map.get("row"), "name", ""))
     if problem.op_type == "LAB_STAGE":
-        return f"{more[0].size if more[0] else 0} taps"
+        taps = more[0].size if more[0] else 0
+        return f"{taps} tap" if taps == 1 else f"{taps} taps"
     if problem.op_type == "LAB_GRAPH":
         return f"{problem.attr_map['chain']} {x.dtype}"
     return {"LAB_COMPOSE_ROWS": f"rows {row}", "LAB_COMPOSE_PRODUCT": f"product {row}",
-            "LAB_REMAT": "gelu of a norm", "LAB_FUSE": "norm between formulas"}.get(
-                problem.op_type, row)
+            "LAB_STREAM": "weighted mean", "LAB_REMAT": "gelu of a norm",
+            "LAB_FUSE": "norm between formulas"}.get(problem.op_type, row)
 
 
 def extent(problem: Problem) -> int:

@@ -52,7 +52,7 @@ def test_every_problem_of_a_family_has_interchangeable_realizations(family: str)
     for problem in (*sweep.VERIFY[family](), *sweep.SWEEP[family]()):
         assert sum(one.serves(problem) for one in found) >= 2
         assert sweep.label(problem) and sweep.extent(problem) > 0
-        assert sweep.condition(problem) or family == "streaming"
+        assert sweep.condition(problem)
 
 
 def test_softmax_decomposes_as_declared() -> None:
