@@ -13,6 +13,7 @@ from ge2.evidence.measure import Candidate, rotations
 from ge2.problem import Problem, TensorSpec
 from ge2.runtime.device import CudaDevice
 from ge2.runtime.memory import SCRATCH
+from ge2.tune.bench import units_of_call
 
 MAX_BYTES = 24 << 30
 _PRODUCTS = ("GEMM_BIAS_ACT", "MATMUL_NBITS")
@@ -85,21 +86,20 @@ def problem_candidate(problem: Problem, device: CudaDevice, sets: Sequence[Tenso
     """Return a candidate that solves a problem on each of the buffer sets.
 
     Args:
-        problem, device, sets: what, where and on which buffers.
+        problem, device, sets: what, where and on which buffers. What is made of the problem's
+            constant inputs is made here.
         variant: how; default: as selected.
         constant: slots of inputs that stand for a model's weights; see launch_table.bind.
     """
     chosen = variant or selector.select(problem, device.profile).variant
-    records = table.bind(problem, chosen, device.profile, constant=constant)
+    records = table.bind(problem, chosen, device.profile, constant=constant, prepare=True)
     workspace = max((record.workspace for record in records), default=0)
     semaphores = max((record.semaphores for record in records), default=0)
     scratch = SCRATCH.get(device, 0, workspace, semaphores) if workspace or semaphores else (0, 0)
     launches: list[Callable[[int], object]] = []
     for tensors in sets:
-        units = device.prepare(records)
-        for unit in units:
-            unit.args.patch([0 if t is None else t.data.ptr for t in tensors], *scratch)
-        launches.append(_in_order(units))
+        addresses = [0 if t is None else t.data.ptr for t in tensors]
+        launches.append(_in_order(units_of_call(device, records, addresses, *scratch)))
     return Candidate(launches, problem_bytes(problem))
 
 

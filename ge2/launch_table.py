@@ -17,8 +17,9 @@ from .errors import Ge2Error, Unsupported, near_matches
 from .evidence.device import DeviceProfile
 from .launch.check import check_problem
 from .launch.params import decode_params, encode_params
+from .launch.prepare import place
 from .launch.record import LaunchRecord
-from .launch.rule import LAUNCH_RULES
+from .launch.rule import LAUNCH_RULES, PreparingRule
 from .problem import Problem
 
 if TYPE_CHECKING:
@@ -127,13 +128,18 @@ def _current_profile() -> DeviceProfile | None:
 
 
 def bind(problem: Problem, variant: Variant, device: DeviceProfile, *,
-         constant: Collection[int] = ()) -> list[LaunchRecord]:
+         constant: Collection[int] = (), prepare: bool = False) -> list[LaunchRecord]:
     """Return the launches that solve a problem with a kernel variant; [] for empty outputs.
 
     Args:
         problem, variant, device: what to compute, how and where.
         constant: slots of inputs that no launch before these writes, such as a model's weights: a
             kernel may fetch them while the launch before it still runs.
+        prepare: leave launches that write another form of the problem's constant inputs to the
+            caller, to run once. They say so (LaunchRecord.prepares) and take two buffers, the input
+            and its other form; the first of these is the buffer behind the outputs to all other
+            launches, and so on. Else all launches are of every call, and such forms lie in the
+            workspace.
 
     Raises:
         MissingInput, ShapeMismatch, StrideMismatch, DtypeMismatch: the problem is not well formed.
@@ -145,7 +151,17 @@ def bind(problem: Problem, variant: Variant, device: DeviceProfile, *,
     records = LAUNCH_RULES[variant.kernel.launch].bind(problem, variant, device)
     for record in records:
         _check_limits(record, variant, device)
+    records = place(records, problem.constant if prepare else (), len(problem.tensors))
     return [_overlapped(record, constant) for record in records if all(record.grid)]
+
+
+def preparable(problem: Problem, slot: int, device: DeviceProfile) -> bool:
+    """Whether a kernel for a problem writes another form of an input, in a launch of its own."""
+    names = dict.fromkeys(kernel.launch for kernel in registry.kernels_for(problem.op_type)
+                          if "workspace" in kernel.flags and kernel.runs_on(device.arch))
+    rules = [rule for rule in map(LAUNCH_RULES.__getitem__, names)
+             if isinstance(rule, PreparingRule)]
+    return any(rule.prepares(problem, slot) for rule in rules)
 
 
 def _overlapped(record: LaunchRecord, constant: Collection[int]) -> LaunchRecord:
@@ -216,5 +232,5 @@ def __getattr__(attribute: str) -> Launcher:
 
 
 __all__ = ["LastError", "bind", "decode_params", "encode_params", "last_error",
-           "launcher", "names", "query_capability", "raise_for_status", "record_error",
-           "set_capability"]
+           "launcher", "names", "preparable", "query_capability", "raise_for_status",
+           "record_error", "set_capability"]

@@ -79,12 +79,15 @@ class Problem:
         inputs: one spec per input; None for an optional input that is absent.
         outputs: one spec per output.
         attrs: (name, value) pairs sorted by name, every attribute of the operator present.
+        constant: inputs that are the same in every call, such as a model's weights, as far as a
+            kernel makes use of that: their other forms are made once, and take no time in a call.
     """
 
     op_type: str
     inputs: tuple[TensorSpec | None, ...]
     outputs: tuple[TensorSpec, ...]
     attrs: tuple[tuple[str, Hashable], ...] = field(default=())
+    constant: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, op_type: str, inputs: Iterable[TensorSpec | None], outputs: Iterable[TensorSpec],
@@ -94,7 +97,7 @@ class Problem:
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.op_type, self.inputs, self.outputs, self.attrs))
+        return hash((self.op_type, self.inputs, self.outputs, self.attrs, self.constant))
 
     def __hash__(self) -> int:
         # Binding looks a problem up in several caches; its parts are hashed once.
@@ -102,7 +105,7 @@ class Problem:
 
     def __reduce__(self) -> tuple[object, ...]:
         # Without the cached hash: expressions hash differently in every process.
-        return Problem, (self.op_type, self.inputs, self.outputs, self.attrs)
+        return Problem, (self.op_type, self.inputs, self.outputs, self.attrs, self.constant)
 
     @cached_property
     def attr_map(self) -> dict[str, Hashable]:

@@ -61,7 +61,9 @@ def tell_plan(model: Model, symbols: Mapping[str, int], report: Report) -> None:
     plan = model.explain(symbols=symbols).plan
     if plan is not None:
         report.detail(f"  plan: {len(plan.records)} launches for {plan.device.arch}, arena "
-                      f"{human_bytes(plan.arena_bytes)}")
+                      f"{human_bytes(plan.arena_bytes)}"
+                      + (f", {human_bytes(plan.prepared_bytes)} made of weights once"
+                         if plan.preparations else ""))
         for step in plan.steps:
             report.detail(f"    {step.node.name}: "
                           f"{step.choice.variant.id if step.choice else 'nothing to do'}")
@@ -69,7 +71,8 @@ def tell_plan(model: Model, symbols: Mapping[str, int], report: Report) -> None:
 
 def report_memory(model: Model, feeds: Mapping[str, Any], first_seconds: float, report: Report
                   ) -> None:
-    """Print weights, inputs, outputs, arena and their sum, and first against steady time."""
+    """Print weights, what is made of them once, inputs, outputs, arena and their sum, and first
+    against steady time."""
     symbols = _sizes(model, feeds)
     plan = model.explain(symbols=symbols).plan
     graph = model.optimized.graph
@@ -78,6 +81,7 @@ def report_memory(model: Model, feeds: Mapping[str, Any], first_seconds: float, 
                           for a in feeds.values())}
     if plan is not None:
         rows["outputs"] = sum(plan.roots[r].nbytes for r in set(plan.outputs.values()))
+        rows["prepared"] = plan.prepared_bytes
         rows["arena"] = plan.arena_bytes
         rows["semaphores"] = plan.semaphore_bytes
     peak = sum(rows.values())

@@ -85,6 +85,9 @@ _WHAT = _options(
     click.option("--act", default="relu", show_default=True, help="Activation of products."),
     click.option("--layout", type=click.Choice(["nn", "nt", "tn", "tt"]), default="nn",
                  show_default=True, help="Whether A and B are stored transposed."),
+    click.option("--constant-weights", is_flag=True,
+                 help="Weights of products and convolutions stay the same, as in a model: what a "
+                 "kernel makes of them once takes no time in a call."),
     click.option("--sym", "symbols", multiple=True, metavar="NAME=N[,N...]",
                  help="Values of a model's named dimension to tune for."),
 )

@@ -98,15 +98,15 @@ def _own_call(problem: Problem, variant_id: str, tensors: Sequence[Any], device:
               ) -> Callable[[int], object]:
     from .. import launch_table
     from ..runtime.memory import SCRATCH
+    from ..tune.bench import units_of_call
 
     variant = registry.variant(variant_id)
-    records = launch_table.bind(problem, variant, device.profile)
+    records = launch_table.bind(problem, variant, device.profile, prepare=True)
     workspace = max((r.workspace for r in records), default=0)
     words = max((r.semaphores for r in records), default=0)
     scratch = SCRATCH.get(device, 0, workspace, words) if workspace or words else (0, 0)
-    units = device.prepare(records)
-    for unit in units:
-        unit.args.patch([0 if t is None else t.data_ptr() for t in tensors], *scratch)
+    addresses = [0 if t is None else t.data_ptr() for t in tensors]
+    units = units_of_call(device, records, addresses, *scratch)
 
     def enqueue(stream: int) -> None:
         for unit in units:

@@ -140,7 +140,8 @@ def _tasks(options: Mapping[str, Any], device: DeviceProfile, report: Report) ->
               *(read_shapes(options["shape_file"]) if options["shape_file"] else ()))
     tasks = []
     for op in ops:
-        request = Request(op, shapes, options["dtypes"], options["act"], options["layout"])
+        request = Request(op, shapes, options["dtypes"], options["act"], options["layout"],
+                          constant_weights=options["constant_weights"])
         try:
             tasks += tasks_for(request, device)
         except Invalid as error:

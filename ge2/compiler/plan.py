@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from .. import launch_table, log
 from ..contract import DTYPES
@@ -27,119 +26,13 @@ from .kernels.norm_gemm_plans import runs_apart
 from .kernels.selector import Choice, Chooser
 from .kernels.views import View, view
 from .opdefs.decompose import composition
+from .steps import BufferRef, Plan, Root, Step, launch_offsets
 
 MAX_ALIGN = 16
 _SEMAPHORE_ALIGN = 128
 # Operators with kernels that do not take all of their problems, or not on every GPU.
 _COMPOSED = ("NORM_GEMM", "PAGED_ATTENTION")
 _STRIDE_ERRORS = (StrideMismatch, LayoutMismatch, Unsupported, NoKernelError)
-
-
-@dataclass(frozen=True, slots=True)
-class Root:
-    """A buffer that views lie in.
-
-    Attributes:
-        name: the value that it was made for.
-        kind: "input", "constant", "output", "arena" or "workspace" (the last two in the arena).
-        nbytes: exact size of the dense value.
-        offset: byte offset in the arena.
-    """
-
-    name: str
-    kind: str
-    nbytes: int
-    offset: int = 0
-
-    @property
-    def in_arena(self) -> bool:
-        """Whether the buffer lies in the plan's arena."""
-        return self.kind in ("arena", "workspace")
-
-
-@dataclass(frozen=True, slots=True)
-class BufferRef:
-    """An address of the plan: a root and a byte offset into it."""
-
-    root: int
-    offset: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One kernel-level operation.
-
-    Attributes:
-        node: the graph's node, or the copy that the plan put in.
-        problem, choice: what was asked and which variant serves it.
-        records: the launches; none for empty outputs.
-        buffers: one address per contract slot, None for an absent input.
-        workspace: scratch memory, None where not needed.
-        semaphores: byte offset into the plan's semaphores.
-    """
-
-    node: Node
-    problem: Problem
-    choice: Choice | None
-    records: tuple[LaunchRecord, ...]
-    buffers: tuple[BufferRef | None, ...]
-    workspace: BufferRef | None = None
-    semaphores: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Everything about running a concrete graph that does not depend on addresses.
-
-    Attributes:
-        graph: the concrete graph.
-        device: what it was planned for.
-        steps: in launch order.
-        roots: buffers that BufferRefs count.
-        inputs, outputs: value name -> root.
-        arena_bytes: size of the arena. live_bound: the smallest possible size.
-        semaphore_bytes: zeroed memory that persists from call to call.
-    """
-
-    graph: Graph
-    device: DeviceProfile
-    steps: tuple[Step, ...]
-    roots: tuple[Root, ...]
-    inputs: Mapping[str, int]
-    outputs: Mapping[str, int]
-    arena_bytes: int
-    live_bound: int
-    semaphore_bytes: int
-
-    @property
-    def records(self) -> list[LaunchRecord]:
-        """All launches in order."""
-        return [record for step in self.steps for record in step.records]
-
-    def explain(self) -> list[dict[str, Any]]:
-        """Return one row per step: node, operator, chosen variant, candidates with reasons."""
-        return [_explain_step(step) for step in self.steps]
-
-
-def launch_offsets(step: Step) -> tuple[int, ...]:
-    """Return the byte offsets of a step's buffers in their roots, then of its semaphores."""
-    return (*(ref.offset if ref else 0 for ref in step.buffers), step.semaphores)
-
-
-def _explain_step(step: Step) -> dict[str, Any]:
-    choice = step.choice
-    return {
-        "node": step.node.name,
-        "op": step.node.op,
-        "problem": step.problem,
-        "kernel": choice.variant.id if choice else None,
-        "score": choice.score if choice else None,
-        "numerics": choice.variant.numerics if choice else None,
-        "basis": choice.basis if choice else None,
-        "launches": len(step.records),
-        "workspace": max((r.workspace for r in step.records), default=0),
-        "candidates": list(choice.reports) if choice else [],
-    }
 
 
 LayOut = Callable[[Sequence[Interval]], Layout]
@@ -215,6 +108,7 @@ class _Builder:
     values: dict[str, tuple[int, View]] = field(default_factory=dict)
     steps: list[_Draft] = field(default_factory=list)
     copies: dict[str, str] = field(default_factory=dict)
+    preparations: dict[tuple[BufferRef, LaunchRecord], Step] = field(default_factory=dict)
     # Layers repeat: equal problems have equal launches.
     bound: dict[tuple[Problem, Variant, tuple[int, ...]], tuple[LaunchRecord, ...]] = field(
         default_factory=dict)
@@ -271,7 +165,7 @@ class _Builder:
             return []
         specs = {name: self.spec(name) for name in present(node.inputs)}
         try:
-            problem = lower(node, specs)
+            problem, _ = self._posed(node, specs)
             if not self._is_slow(problem, self.choose(problem, self.device).variant):
                 return []
         except _STRIDE_ERRORS as reason:
@@ -340,18 +234,26 @@ class _Builder:
         root, seen = self.values[name]
         return BufferRef(root, seen.offset * DTYPES[seen.spec.dtype].itemsize)
 
-    def _add_step(self, node: Node, operands: Node) -> None:
-        specs = {name: self.spec(name) for name in present((*operands.inputs, *operands.outputs))}
-        problem = lower(operands, specs)
-        names = list(operands.inputs)
+    def _posed(self, node: Node, specs: Mapping[str, TensorSpec]
+               ) -> tuple[Problem, list[BufferRef | None]]:
+        """Return a node's problem and the buffers of its inputs."""
+        problem = lower(node, specs)
+        names = list(node.inputs)
         if len(problem.inputs) < len(names):
             names = list(present(names))
         names += [""] * (len(problem.inputs) - len(names))
+        refs = [self._ref(name) if name and spec is not None else None
+                for name, spec in zip(names, problem.inputs, strict=True)]
+        constant = tuple(slot for slot in self._constants(refs)
+                         if launch_table.preparable(problem, slot, self.device))
+        return replace(problem, constant=constant) if constant else problem, refs
+
+    def _add_step(self, node: Node, operands: Node) -> None:
+        specs = {name: self.spec(name) for name in present((*operands.inputs, *operands.outputs))}
+        problem, refs = self._posed(operands, specs)
         if not accepts_strides(problem.op_type) and not all(
                 spec is None or spec.is_dense for spec in problem.inputs):
             raise StrideMismatch(f"{problem.op_type} kernels take dense operands")
-        refs = [self._ref(name) if name and spec is not None else None
-                for name, spec in zip(names, problem.inputs, strict=True)]
         refs += [self._ref(name) for name in operands.outputs[: len(problem.outputs)]]
         self.steps.append(self._selected(node, problem, refs))
 
@@ -372,19 +274,37 @@ class _Builder:
             raise
         topic("select").info("node %s (%s): %s", node.name, node.op, choice.variant.id)
         # What runs before the first step is not known, and may well write a constant.
-        constant = tuple(
-            slot for slot, ref in enumerate(refs[:len(problem.inputs)])
-            if ref is not None and self.steps and self.roots[ref.root].kind == "constant")
+        constant = self._constants(refs[:len(problem.inputs)]) if self.steps else ()
         key = problem, choice.variant, constant
-        records = self.bound.get(key)
-        if records is None:
-            records = self.bound[key] = tuple(launch_table.bind(
-                problem, choice.variant, self.device, constant=constant))
-        draft = _Draft(node, problem, choice, records, refs)
+        bound = self.bound.get(key)
+        if bound is None:
+            bound = self.bound[key] = tuple(launch_table.bind(
+                problem, choice.variant, self.device, constant=constant,
+                prepare=set(problem.constant) <= set(self._constants(refs))))
+        records = tuple(record for record in bound if record.prepares < 0)
+        made = [self._prepare(node, problem, choice, record, refs[record.prepares])
+                for record in bound if record.prepares >= 0]
+        draft = _Draft(node, problem, choice, records, [*refs, *made])
         workspace = max((record.workspace for record in records), default=0)
         if workspace:
             draft.workspace = self._root(f"{node.name}.workspace", "workspace", workspace)
         return draft
+
+    def _constants(self, refs: Sequence[BufferRef | None]) -> tuple[int, ...]:
+        """Return the slots that hold constants of the graph: never inputs, so never state."""
+        return tuple(slot for slot, ref in enumerate(refs)
+                     if ref is not None and self.roots[ref.root].kind == "constant")
+
+    def _prepare(self, node: Node, problem: Problem, choice: Choice, record: LaunchRecord,
+                 source: BufferRef | None) -> BufferRef | None:
+        """Return the buffer that a launch makes of a constant, one for all steps that need it."""
+        assert source is not None
+        key = source, record
+        if key not in self.preparations:
+            target = BufferRef(self._root(f"{self.roots[source.root].name}.prepared", "prepared",
+                                          record.prepared))
+            self.preparations[key] = Step(node, problem, choice, (record,), (source, target))
+        return self.preparations[key].buffers[1]
 
     def _with_dense_inputs(self, node: Node, strided: list[str]) -> Node:
         renamed = {name: self._dense_copy(name) for name in strided}
@@ -423,7 +343,7 @@ class _Builder:
             semaphores += -(-4 * words // _SEMAPHORE_ALIGN) * _SEMAPHORE_ALIGN
         inputs = {name: self.values[name][0] for name in self.graph.inputs}
         return Plan(self.graph, self.device, tuple(steps), tuple(roots), inputs, outputs,
-                    arena_bytes, bound, semaphores)
+                    arena_bytes, bound, semaphores, tuple(self.preparations.values()))
 
     def _output_root(self, name: str) -> int:
         """Return the root of a graph output, after a copy where the value lies elsewhere."""
@@ -458,4 +378,5 @@ class _Builder:
         return dict(zip(mine, layout.offsets, strict=True)), layout.nbytes, layout.live_bound
 
 
-__all__ = ["ALIGNMENT", "BufferRef", "Plan", "Root", "Step", "make_plan", "problem_plan"]
+__all__ = ["ALIGNMENT", "BufferRef", "Plan", "Root", "Step", "launch_offsets", "make_plan",
+           "problem_plan"]

@@ -160,7 +160,7 @@ def _essence(space: Space, plan: Plan) -> Any:
     steps = [(step.node.name, _plain(step.buffers and [
         (b and (b.root, _plain(b.offset))) for b in step.buffers]), _plain(step.semaphores),
         step.workspace and step.workspace.root, [_record_essence(r) for r in step.records])
-        for step in plan.steps]
+        for step in (*plan.preparations, *plan.steps)]
     roots = [(r.name, r.kind, _plain(r.nbytes), _plain(r.offset)) for r in plan.roots]
     return (steps, roots, dict(plan.inputs), dict(plan.outputs), _plain(plan.arena_bytes),
             _plain(plan.semaphore_bytes), space.conditions,
@@ -256,7 +256,7 @@ def plan_at(sized: SizedPlan, values: Mapping[str, int]) -> Plan:
                   for r in plan.roots)
     return Plan(graph, plan.device, steps, roots, plan.inputs, plan.outputs,
                 at(plan.arena_bytes, values), at(plan.live_bound, values),
-                at(plan.semaphore_bytes, values))
+                at(plan.semaphore_bytes, values), plan.preparations)
 
 
 def record_at(record: LaunchRecord, values: Mapping[str, int]) -> LaunchRecord:

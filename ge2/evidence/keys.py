@@ -11,9 +11,15 @@ from .device import DeviceProfile
 
 def problem_text(problem: Problem) -> str:
     """Return everything that a problem is, in one line that no process or platform changes."""
-    tensors = "; ".join(map(_tensor, problem.inputs)), "; ".join(map(_tensor, problem.outputs))
+    inputs = (constant_mark(problem, i) + _tensor(t) for i, t in enumerate(problem.inputs))
+    tensors = "; ".join(inputs), "; ".join(map(_tensor, problem.outputs))
     attrs = " ".join(f"{name}={_value(value)}" for name, value in problem.attrs)
     return f"{problem.op_type}({tensors[0]}) -> {tensors[1]} {{{attrs}}}"
+
+
+def constant_mark(problem: Problem, slot: int) -> str:
+    """Return what stands before an input that is the same in every call."""
+    return "const " if slot in problem.constant else ""
 
 
 def _tensor(spec: TensorSpec | None) -> str:
@@ -45,5 +51,5 @@ def shape_text(problem: Problem) -> str:
             return "-"
         return f"{spec.dtype}[{','.join(map(str, spec.shape))}]{'' if spec.is_dense else chr(39)}"
 
-    inputs, outputs = (", ".join(map(text, s)) for s in (problem.inputs, problem.outputs))
-    return f"{problem.op_type}: {inputs} -> {outputs}"
+    inputs = ", ".join(constant_mark(problem, i) + text(t) for i, t in enumerate(problem.inputs))
+    return f"{problem.op_type}: {inputs} -> {', '.join(map(text, problem.outputs))}"

@@ -200,7 +200,7 @@ class DirectRule:
 def conv_problem(dtype: str, x: tuple[int, ...], w: tuple[int, ...], *, group: int = 1,
                  strides: tuple[int, int] = (1, 1), pads: tuple[int, ...] = (0, 0, 0, 0),
                  dilations: tuple[int, int] = (1, 1), bias: bool = True, act: str = "none",
-                 ) -> Problem:
+                 constant: tuple[int, ...] = ()) -> Problem:
     """Return a CONV2D problem on dense tensors."""
     outs = [(x[2 + i] + pads[i] + pads[2 + i] - (w[2 + i] - 1) * dilations[i] - 1) // strides[i] + 1
             for i in range(2)]
@@ -208,7 +208,7 @@ def conv_problem(dtype: str, x: tuple[int, ...], w: tuple[int, ...], *, group: i
               TensorSpec.dense(dtype, w[:1]) if bias else None)
     return Problem("CONV2D", inputs, (TensorSpec.dense(dtype, (x[0], w[0], *outs)),), (
         ("act", act), ("dilations", dilations), ("group", group), ("leaky_slope", 0.01),
-        ("pads", pads), ("strides", strides)))
+        ("pads", pads), ("strides", strides)), constant)
 
 
 RULES: dict[str, LaunchRule] = {

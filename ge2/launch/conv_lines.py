@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ..compiler.kernels.conv_plans import conv_sizes, lines_plan, pair_lead
+from ..contract import DTYPES
 from ..problem import Problem
 from .conv import addend_slots, conv_problem, dense_operands, epilogue_context
 from .elementwise import axes_fields, axes_value
@@ -20,6 +21,7 @@ from .record import (
     LaunchRecord,
     args_checks,
     args_dtype,
+    prepared,
 )
 from .rule import LaunchRule
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 _ARRANGE_THREADS = 256
 ALIGN_SLACK = 1024  # shared_memory() rounds its base up
 CHUNK = 16  # bytes
+_FILTERS = 1  # slot
 
 
 @lru_cache(maxsize=1)
@@ -89,12 +92,15 @@ def _shape_value(problem: Problem, pitch: tuple[int, int]) -> Any:
 class LinesRule:
     """conv2d_lines: two launches, one where windows are 1 x 1."""
 
+    def prepares(self, problem: Problem, slot: int) -> bool:
+        """Whether filters are brought into lines; see LaunchRule."""
+        return has_filter_lines(problem, slot)
+
     def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
         """See LaunchRule."""
         if problem.outputs[0].size == 0:
             return []
         plan = lines_plan(problem)
-        workspace = 0 if plan.planar else (plan.x_chunks + plan.w_chunks) * CHUNK
         rows, pixels = int(variant.param("CHANNELS")), int(variant.param("PIXELS"))
         threads = 128 * int(variant.param("SPLIT"))
         checks = "\n".join((arrange_checks(), args_checks(_product_dtype())))
@@ -108,53 +114,93 @@ class LinesRule:
                             for entry in variant.kernel.entries)
         x, _, _ = dense_operands(problem)
         pitch = x.shape[2], x.shape[3]
-        made = [] if plan.planar else [
-            arrange_launch(problem, arrange, pitch, plan.x_chunks * CHUNK, workspace)]
+        made = [] if plan.planar else arrange_launches(
+            problem, arrange, pitch, plan.x_chunks * CHUNK)
         sizes = conv_sizes(problem)
         tiles = -(-sizes.group_out // rows) * sizes.groups * -(-sizes.pixels // pixels)
         slots = {"x": (0, 0), "w": (1, 0), **addend_slots(problem)}
         if not plan.planar:
-            slots.update(x=(WORKSPACE, 0), w=(WORKSPACE, plan.x_chunks * CHUNK))
+            slots.update(x=(WORKSPACE, 0), w=filter_place(problem, plan.x_chunks * CHUNK))
         args, relocs = ArgsBuilder(_product_dtype(), {"shape": _shape_value(problem, pitch)},
                                    slots).pack()
         smem = int(variant.param("STAGES")) * (rows + pixels) * 128 + ALIGN_SLACK
         return [*made, LaunchRecord(product, (tiles, 1, 1), (threads, 1, 1), args, relocs, smem,
-                                    workspace=workspace, pdl=not plan.planar)]
+                                    workspace=made[-1].workspace if made else 0,
+                                    pdl=not plan.planar)]
 
     def examples(self, variant: Variant) -> list[Problem]:
         """See LaunchRule."""
         return [
             conv_problem("f16", (2, 16, 9, 11), (72, 16, 3, 3), pads=(1, 1, 1, 1), act="gelu"),
-            conv_problem("bf16", (1, 12, 16, 16), (24, 6, 3, 2), group=2, strides=(2, 1)),
+            conv_problem("bf16", (1, 12, 16, 16), (24, 6, 3, 2), group=2, strides=(2, 1),
+                         constant=(_FILTERS,)),
             conv_problem("f16", (2, 24, 8, 10), (40, 24, 1, 1), act="relu"),
             conv_problem("f16", (2, 3, 9, 12), (40, 3, 5, 7), strides=(2, 2), pads=(2, 3, 2, 3)),
         ]
 
 
-def arrange_launch(problem: Problem, source: KernelSource, pitch: tuple[int, int], filters: int,
-                   workspace: int) -> LaunchRecord:
-    """Return the launch that brings x and the filters into lines in the workspace.
+def has_filter_lines(problem: Problem, slot: int) -> bool:
+    """Whether an input is filters that 16-bit convolutions bring into lines."""
+    w = problem.inputs[_FILTERS]
+    return (slot == _FILTERS and w is not None and w.dtype in ("f16", "bf16")
+            and w.is_dense and not lines_plan(problem).planar)
+
+
+def filter_place(problem: Problem, begin: int) -> tuple[int, int]:
+    """Return slot and offset of the filters' lines: behind those of x, or on their own."""
+    return (prepared(_FILTERS), 0) if _FILTERS in problem.constant else (WORKSPACE, begin)
+
+
+def arrange_launches(problem: Problem, source: KernelSource, pitch: tuple[int, int], begin: int
+                     ) -> list[LaunchRecord]:
+    """Return the launches that bring x and the filters into lines: one, or two where the filters
+    are constant.
 
     Args:
+        source: a kernel for both.
         pitch: rows and columns of an image in lines.
-        filters: bytes of the lines of x, behind which those of the filters begin.
-        workspace: bytes of all lines, and of what comes behind them.
+        begin: bytes of the lines of x, behind which those of the filters begin.
     """
     plan = lines_plan(problem)
     x, _, _ = dense_operands(problem)
-    args, relocs = ArgsBuilder(
-        _arrange_dtype(), {"shape": _shape_value(problem, pitch)},
-        {"x": (0, 0), "w": (1, 0), "x_lines": (WORKSPACE, 0), "w_lines": (WORKSPACE, filters)},
-    ).pack()
+    apart = _FILTERS in problem.constant
+    shape, slots = _shape_value(problem, pitch), {"x": (0, 0), "x_lines": (WORKSPACE, 0)}
+    if apart:
+        shape["group_out"] = 0  # no filters to the threads that find no pixel
+    else:
+        slots.update(w=(_FILTERS, 0), w_lines=(WORKSPACE, begin))
+    args, relocs = ArgsBuilder(_arrange_dtype(), {"shape": shape}, slots).pack()
     pixels = 512 // plan.chunk_tile  # of a block
+    w_chunks = 0 if apart else plan.w_chunks
     blocks = (-(-plan.chunks // plan.chunk_tile) * conv_sizes(problem).groups
               * -(-x.shape[0] * prod(x.shape[2:]) // pixels))
-    blocks += -(-plan.w_chunks // _ARRANGE_THREADS)
+    blocks += -(-w_chunks // _ARRANGE_THREADS)
     if plan.paired:
-        blocks = -(-(plan.x_chunks + plan.w_chunks) // _ARRANGE_THREADS)
+        blocks = -(-(plan.x_chunks + w_chunks) // _ARRANGE_THREADS)
     smem = 8 * plan.chunk_tile * (pixels + 1) * 2 + ALIGN_SLACK
-    return LaunchRecord(source, (blocks, 1, 1), (_ARRANGE_THREADS, 1, 1), args, relocs, smem,
+    workspace = begin + w_chunks * CHUNK
+    both = LaunchRecord(source, (blocks, 1, 1), (_ARRANGE_THREADS, 1, 1), args, relocs, smem,
                         workspace=workspace)
+    return [_filter_launch(problem), both] if apart else [both]
+
+
+def _filter_launch(problem: Problem) -> LaunchRecord:
+    """Return the launch for filters alone: the same for all kernels and all sizes of x."""
+    _, w, _ = dense_operands(problem)
+    sizes, plan = conv_sizes(problem), lines_plan(problem)
+    shape = {
+        "chunk": axes_value((w.shape[2], plan.window, plan.chunks)),
+        "groups": sizes.groups, "group_in": w.shape[1], "group_out": sizes.group_out,
+        "columns": (0, w.shape[3]),
+    }
+    args, relocs = ArgsBuilder(_arrange_dtype(), {"shape": shape}, {
+        "w": (_FILTERS, 0), "w_lines": (prepared(_FILTERS), 0)}).pack()
+    context = (("ARGS_CHECKS", arrange_checks()), ("paired", plan.paired),
+               ("type", DTYPES[w.dtype].c_type))
+    return LaunchRecord(
+        KernelSource("conv/filter_lines.j2", context, "conv2d_filter_lines"),
+        (-(-plan.w_chunks // _ARRANGE_THREADS), 1, 1), (_ARRANGE_THREADS, 1, 1), args, relocs,
+        ALIGN_SLACK, prepares=_FILTERS, prepared=plan.w_chunks * CHUNK)
 
 
 RULES: dict[str, LaunchRule] = {"conv_lines.mma": LinesRule()}

@@ -22,10 +22,17 @@ from ..compiler.kernels.conv_wgmma_plans import (
 from ..errors import Unsupported
 from ..problem import Problem
 from .conv import addend_slots, conv_problem, dense_operands, epilogue_context
-from .conv_lines import ALIGN_SLACK, CHUNK, arrange_checks, arrange_launch
+from .conv_lines import (
+    ALIGN_SLACK,
+    CHUNK,
+    arrange_checks,
+    arrange_launches,
+    filter_place,
+    has_filter_lines,
+)
 from .elementwise import axes_fields, axes_value
-from .gemm_planes import aligned
 from .gemm_wgmma import MAP_BYTES, ROW_BYTES
+from .prepare import aligned
 from .record import (
     WORKSPACE,
     ArgsBuilder,
@@ -64,6 +71,10 @@ def _layout() -> tuple[np.dtype[Any], int, str]:
 class PaddedRule:
     """conv2d_wgmma: two launches, the second of persistent blocks."""
 
+    def prepares(self, problem: Problem, slot: int) -> bool:
+        """Whether filters are brought into lines; see LaunchRule."""
+        return has_filter_lines(problem, slot)
+
     def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
         """See LaunchRule."""
         if problem.outputs[0].size == 0:
@@ -72,8 +83,6 @@ class PaddedRule:
             raise Unsupported(refusal, argument=variant.id, found=problem)
         plan, lines = padded_plan(problem, shares_rows(variant)), lines_plan(problem)
         stages = stages_of(plan, variant)
-        filters = aligned(plan.x_chunks * CHUNK)
-        workspace = filters + plan.w_chunks * CHUNK
         bm, bn = int(variant.param("BM")), int(variant.param("BN"))
         consumers = 1 if variant.param("SCHEDULE") == "single" else 2
         _, padding, checks = _layout()
@@ -86,22 +95,23 @@ class PaddedRule:
         }.items()))
         arrange, product = (KernelSource(variant.kernel.template, context, entry)
                             for entry in variant.kernel.entries)
+        made = arrange_launches(problem, arrange, (plan.rows, plan.columns),
+                                aligned(plan.x_chunks * CHUNK))
         args, relocs = _args(problem, plan, stages)
         sizes = conv_sizes(problem)
         tiles = -(-sizes.group_out // bm) * sizes.groups * -(-plan.pixels // bn)
-        return [
-            arrange_launch(problem, arrange, (plan.rows, plan.columns), filters, workspace),
-            LaunchRecord(product, (smaller(tiles, device.sm_count), 1, 1),
-                         (128 * (1 + consumers), 1, 1), args, relocs,
-                         stages.count * (stages.nbytes + 16) + stages.stores + ALIGN_SLACK,
-                         tensor_maps=_maps(problem, plan, bm, stages.box, filters),
-                         workspace=workspace, pdl=True)]
+        return [*made, LaunchRecord(
+            product, (smaller(tiles, device.sm_count), 1, 1), (128 * (1 + consumers), 1, 1),
+            args, relocs, stages.count * (stages.nbytes + 16) + stages.stores + ALIGN_SLACK,
+            tensor_maps=_maps(problem, plan, bm, stages.box), workspace=made[-1].workspace,
+            pdl=True)]
 
     def examples(self, variant: Variant) -> list[Problem]:
         """See LaunchRule."""
         return [
             conv_problem("f16", (2, 64, 9, 10), (72, 64, 3, 3), pads=(1, 1, 1, 1), act="gelu"),
-            conv_problem("bf16", (1, 80, 8, 9), (128, 40, 3, 2), group=2, pads=(0, 2, 1, 0)),
+            conv_problem("bf16", (1, 80, 8, 9), (128, 40, 3, 2), group=2, pads=(0, 2, 1, 0),
+                         constant=(1,)),
         ]
 
 
@@ -130,13 +140,12 @@ def _args(problem: Problem, plan: PaddedPlan, stages: Stages) -> tuple[bytes, An
     return ArgsBuilder(_layout()[0], values, addend_slots(problem)).pack()
 
 
-def _maps(problem: Problem, plan: PaddedPlan, bm: int, box: int, filters: int
-          ) -> tuple[TensorMapSpec, ...]:
+def _maps(problem: Problem, plan: PaddedPlan, bm: int, box: int) -> tuple[TensorMapSpec, ...]:
     """Return the maps of the filters [tap][filter][channel] and of x [group][pixel][channel]."""
     dtype, sizes = problem.outputs[0].dtype, conv_sizes(problem)
     line = plan.chunks * CHUNK
     return (
-        TensorMapSpec(0, WORKSPACE, filters, dtype,
+        TensorMapSpec(0, *filter_place(problem, aligned(plan.x_chunks * CHUNK)), dtype,
                       (plan.chunks * 8, sizes.groups * sizes.group_out, plan.taps),
                       (plan.taps * line, line), (SIDE, bm, 1), ROW_BYTES),
         TensorMapSpec(MAP_BYTES, WORKSPACE, 0, dtype,

@@ -1,4 +1,4 @@
-"""Operands that are copied into the workspace before a product, as its loads want them."""
+"""Operands that are copied before a product, as its loads want them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ..contract import DTYPES
 from .gemm_args import OPERAND_DTYPE, Operand
 from .gemm_call import GemmCall
 from .gemm_source import ALIGNMENT_SLACK, cpp
+from .prepare import aligned
 from .record import (
-    WORKSPACE,
     ArgsBuilder,
     KernelSource,
     LaunchRecord,
@@ -18,6 +18,7 @@ from .record import (
     TensorMapSpec,
     args_checks,
     args_dtype,
+    prepared,
 )
 
 if TYPE_CHECKING:
@@ -31,14 +32,12 @@ _PREPARE_SMEM = SIDE * (SIDE + 1) * 4 + 256 + ALIGNMENT_SLACK
 
 @dataclass(frozen=True, slots=True)
 class PreparedMatrix:
-    """An operand and where its planes go.
+    """An operand as planes, behind flags where there are several: one for each tile.
 
     Attributes:
         operand, extent, k: as in the call, indexed (extent, k).
         dtype: of the planes, as tensor maps name it.
         planes, batches: how many of them.
-        begin: byte offset of the first plane.
-        flags: byte offset of the flags; one for each tile of SIDE by SIDE.
     """
 
     operand: Operand
@@ -47,8 +46,6 @@ class PreparedMatrix:
     dtype: str
     planes: int
     batches: int
-    begin: int
-    flags: int
 
     @property
     def itemsize(self) -> int:
@@ -61,23 +58,36 @@ class PreparedMatrix:
         return -(-self.k // 8) * 8
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of all planes."""
-        return self.extent * self.pitch * self.planes * self.batches * self.itemsize
-
-    @property
     def tiles(self) -> tuple[int, int]:
-        """Tiles along k and along the rows."""
+        """Tiles of SIDE by SIDE along k and along the rows."""
         return -(-self.k // SIDE), -(-self.extent // SIDE)
 
-    def launch(self, variant: Variant, workspace: int) -> LaunchRecord:
+    @property
+    def begin(self) -> int:
+        """Byte offset of the first plane."""
+        depth, down = self.tiles
+        return aligned(4 * depth * down * self.batches) if self.planes > 1 else 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of flags and planes."""
+        return self.begin + (self.extent * self.pitch * self.planes * self.batches
+                             * self.itemsize)
+
+    @property
+    def flags(self) -> Operand:
+        """The flags, as the product is told of them."""
+        depth, down = self.tiles
+        return Operand(prepared(self.operand.slot), "i32", 16, depth, 1, (0, 0, depth * down))
+
+    def launch(self, variant: Variant) -> LaunchRecord:
         """Return the launch that fills the planes."""
         x = self.operand
         k_major = x.column == 1 or x.row != 1
         args, relocs = ArgsBuilder(
             _PREPARE, {"source": (0, x.row, x.column, x.batch), "extent": self.extent,
                        "k": self.k, "pitch": self.pitch},
-            {"planes": (WORKSPACE, self.begin), "flags": (WORKSPACE, self.flags)}).pack()
+            {"planes": (prepared(x.slot), self.begin), "flags": (prepared(x.slot), 0)}).pack()
         context = {"ARGS_CHECKS": args_checks(_PREPARE), "K_MAJOR": cpp(k_major),
                    "MODE": variant.param_map.get("MODE", ""), "PREPARE": True,
                    "TYPE": DTYPES[x.dtype].c_type,
@@ -86,12 +96,13 @@ class PreparedMatrix:
         return LaunchRecord(
             kernel=KernelSource(kernel.template, tuple(sorted(context.items())), kernel.entries[1]),
             grid=(*self.tiles, self.batches), block=(256, 1, 1), args=args,
-            relocs=(Reloc(0, x.slot), *relocs), smem=_PREPARE_SMEM, workspace=workspace)
+            relocs=(Reloc(0, x.slot), *relocs), smem=_PREPARE_SMEM,
+            prepares=x.slot, prepared=self.nbytes)
 
     def map(self, offset: int, tile: int) -> TensorMapSpec:
         """Return the map that the product reads the planes through."""
         strides = (self.pitch * self.itemsize, self.extent * self.pitch * self.itemsize)
-        return TensorMapSpec(offset, WORKSPACE, self.begin, self.dtype,
+        return TensorMapSpec(offset, prepared(self.operand.slot), self.begin, self.dtype,
                              (self.k, self.extent, self.planes * self.batches), strides,
                              (128 // self.itemsize, tile, 1), 128)
 
@@ -100,8 +111,3 @@ def matrices(call: GemmCall) -> tuple[tuple[Operand, int, int], ...]:
     """Return (operand, rows, matrices) of A and B."""
     return tuple((x, extent, call.batch[2] if x.batch[2] else 1)
                  for x, extent in ((call.a, call.m), (call.b, call.n)))
-
-
-def aligned(end: int) -> int:
-    """Return the next offset that planes may begin at."""
-    return -(-end // 256) * 256

@@ -94,15 +94,13 @@ def tile_of(variant: Variant) -> tuple[int, int]:
 
 def product_launch(call: GemmCall, variant: Variant, device: DeviceProfile,
                    maps: tuple[TensorMapSpec, ...], classes: Classes, *,
-                   sources: tuple[tuple[str, Operand], ...] = (), workspace: int = 0
-                   ) -> LaunchRecord:
+                   sources: tuple[tuple[str, Operand], ...] = ()) -> LaunchRecord:
     """Return the launch of <ge2/skeleton/wgmma_gemm.cuh> for a call.
 
     Args:
         maps: of A, B and the outputs, in the order of Args.
         classes: context of the template beyond what every call and variant gives.
         sources: operands of Args before those of the epilogue.
-        workspace: bytes that the operands lie in.
     """
     bm, bn = tile_of(variant)
     consumers = 1 if variant.param("SCHEDULE") == "single" else 2
@@ -116,8 +114,6 @@ def product_launch(call: GemmCall, variant: Variant, device: DeviceProfile,
     paired = tuple(name for name, x in call.extras
                    if x.column == 1 and x.vector(False, (2,)) == 2 and call.n % 2 == 0)
     split = tail.splits > 1
-    if split:
-        workspace = tail.parts * bm * bn * 4
     return LaunchRecord(
         kernel=source_of(variant, call,
                          (("STAGES", stages), ("STORES", per_warp), ("PDL", cpp(pdl)),
@@ -130,7 +126,7 @@ def product_launch(call: GemmCall, variant: Variant, device: DeviceProfile,
         relocs=relocs,
         smem=stages * (stage + 16) + stores + ALIGNMENT_SLACK,
         tensor_maps=maps,
-        workspace=workspace,
+        workspace=tail.parts * bm * bn * 4 if split else 0,
         semaphores=2 * tail.parts if split else 0,
         pdl=pdl,
         cooperative=split,

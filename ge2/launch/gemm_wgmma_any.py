@@ -9,7 +9,7 @@ from ..errors import Unsupported
 from ..problem import Problem
 from .gemm_call import GemmCall, gemm_call
 from .gemm_examples import K, examples_for
-from .gemm_planes import PreparedMatrix, aligned, matrices
+from .gemm_planes import PreparedMatrix, matrices
 from .gemm_source import cpp
 from .gemm_wgmma import (
     MAP_BYTES,
@@ -30,6 +30,14 @@ if TYPE_CHECKING:
 class WgmmaAnyRule:
     """A launch for each operand that must be copied, then the product; Y is written as it lies."""
 
+    def prepares(self, problem: Problem, slot: int) -> bool:
+        """Whether tensor maps cannot reach an operand of 16 bits; see LaunchRule."""
+        operand = problem.inputs[slot]
+        if slot > 1 or operand is None or operand.dtype not in ("f16", "bf16"):
+            return False
+        call = gemm_call(problem)
+        return bool(operand_refusal("", (call.a, call.b)[slot]))
+
     def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
         """Return the launches; see LaunchRule."""
         call = gemm_call(problem)
@@ -41,23 +49,21 @@ class WgmmaAnyRule:
         copies: list[PreparedMatrix] = []
         maps: list[TensorMapSpec] = []
         turned: list[bool] = []
-        end = 0
         for (x, extent, batches), tile in zip(matrices(call), tile_of(variant), strict=True):
             offset = len(maps) * MAP_BYTES
             if not operand_refusal("", x):
                 maps.append(operand_map(offset, x, extent, call.k, tile, call.batch[2]))
                 turned.append(x.column != 1)
                 continue
-            copy = PreparedMatrix(x, extent, call.k, x.dtype, 1, batches, end, 0)
-            end = aligned(end + copy.nbytes)
+            copy = PreparedMatrix(x, extent, call.k, x.dtype, 1, batches)
             copies.append(copy)
             maps.append(copy.map(offset, tile))
             turned.append(False)
         classes = (("K_MAJOR_A", cpp(not turned[0])), ("K_MAJOR_B", cpp(not turned[1])),
                    ("PREPARE", False))
         product = product_launch(call, variant, device, tuple(maps), classes,
-                                 sources=(("y", call.y),), workspace=end)
-        return [*(copy.launch(variant, end) for copy in copies), product]
+                                 sources=(("y", call.y),))
+        return [*(copy.launch(variant) for copy in copies), product]
 
     def examples(self, variant: Variant) -> list[Problem]:
         """Return problems for compile tests; see LaunchRule."""

@@ -1,4 +1,4 @@
-"""Launch rule of f32 products on tensor cores: operands rounded, or split, into the workspace."""
+"""Launch rule of f32 products on tensor cores: operands rounded, or split, beforehand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..problem import Problem
 from .gemm_args import Operand
 from .gemm_call import GemmCall, gemm_call
 from .gemm_examples import examples_for
-from .gemm_planes import SIDE, PreparedMatrix, aligned, matrices
+from .gemm_planes import PreparedMatrix, matrices
 from .gemm_wgmma import (
     MAP_BYTES,
     epilogue_refusal,
@@ -20,7 +20,7 @@ from .gemm_wgmma import (
     product_launch,
     tile_of,
 )
-from .record import WORKSPACE, LaunchRecord, TensorMapSpec
+from .record import LaunchRecord, TensorMapSpec
 
 if TYPE_CHECKING:
     from ..compiler.kernels.metadata import Variant
@@ -32,6 +32,15 @@ PLANES = 3
 @dataclass(frozen=True, slots=True)
 class WgmmaF32Rule:
     """A launch for each operand that must be prepared, then the product."""
+
+    def prepares(self, problem: Problem, slot: int) -> bool:
+        """Whether x3 splits an operand, or tf32 copies what maps cannot read; see LaunchRule."""
+        mode = problem.attr_map.get("f32", "ieee")
+        if mode == "ieee" or problem.outputs[0].dtype != "f32" or slot > 1:
+            return False
+        call = gemm_call(problem)
+        x = (call.a, call.b)[slot]
+        return x.dtype == "f32" and (mode == "x3" or _is_copied(x))
 
     def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
         """Return the launches; see LaunchRule."""
@@ -67,23 +76,15 @@ def wgmma_f32_refusal(problem: Problem, variant: Variant) -> str:
 
 
 def _split_launches(call: GemmCall, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
-    depth = -(-call.k // SIDE)
-    counts = [-(-extent // SIDE) * depth for _, extent, _ in matrices(call)]
-    flags, end = 0, 4 * sum(count * batches for count, (_, _, batches)
-                            in zip(counts, matrices(call), strict=True))
-    found = []
-    for count, (x, extent, batches) in zip(counts, matrices(call), strict=True):
-        matrix = PreparedMatrix(x, extent, call.k, "bf16", PLANES, batches, aligned(end), flags)
-        end = matrix.begin + matrix.nbytes
-        flags += 4 * count * batches
-        found.append(matrix)
-    told = Operand(WORKSPACE, "i32", 16, depth, found[1].flags // 4, (counts[0], counts[1], 0))
+    found = [PreparedMatrix(x, extent, call.k, "bf16", PLANES, batches)
+             for x, extent, batches in matrices(call)]
     maps = tuple(matrix.map(i * MAP_BYTES, tile)
                  for i, (matrix, tile) in enumerate(zip(found, tile_of(variant), strict=True)))
     product = product_launch(
         call, variant, device, (*maps, *output_maps(2 * MAP_BYTES, call)), (("PREPARE", False),),
-        sources=(("a", call.a), ("b", call.b), ("flags", told)), workspace=end)
-    return [*(matrix.launch(variant, end) for matrix in found), product]
+        sources=(("a", call.a), ("b", call.b),
+                 ("flags_a", found[0].flags), ("flags_b", found[1].flags)))
+    return [*(matrix.launch(variant) for matrix in found), product]
 
 
 def _rounded_launches(call: GemmCall, variant: Variant, device: DeviceProfile
@@ -91,17 +92,20 @@ def _rounded_launches(call: GemmCall, variant: Variant, device: DeviceProfile
     """Tensor maps round while they load; only what they cannot read is copied before."""
     launches: list[PreparedMatrix] = []
     maps: list[TensorMapSpec] = []
-    end = 0
     for (x, extent, batches), tile in zip(matrices(call), tile_of(variant), strict=True):
         offset = len(maps) * MAP_BYTES
-        if x.column == 1 and not operand_refusal("", x):
+        if not _is_copied(x):
             made = operand_map(offset, x, extent, call.k, tile, call.batch[2])
             maps.append(made._replace(dtype="tf32"))
             continue
-        matrix = PreparedMatrix(x, extent, call.k, "tf32", 1, batches, end, 0)
-        end = aligned(end + matrix.nbytes)
+        matrix = PreparedMatrix(x, extent, call.k, "tf32", 1, batches)
         launches.append(matrix)
         maps.append(matrix.map(offset, tile))
     product = product_launch(call, variant, device, (*maps, *output_maps(2 * MAP_BYTES, call)),
-                             (("PREPARE", False),), workspace=end)
-    return [*(matrix.launch(variant, end) for matrix in launches), product]
+                             (("PREPARE", False),))
+    return [*(matrix.launch(variant) for matrix in launches), product]
+
+
+def _is_copied(x: Operand) -> bool:
+    """Whether maps that round to tf32 cannot read an operand where it lies."""
+    return x.column != 1 or bool(operand_refusal("", x))

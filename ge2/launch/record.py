@@ -18,6 +18,7 @@ from ..compiler.ir.size import Size, as_example, is_tracing
 
 WORKSPACE = -1
 SEMAPHORES = -2
+_PREPARED = -3
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ class KernelSource:
 class Reloc:
     """An address hole: 8 bytes at offset take the address of slot plus addend bytes.
 
-    slot counts buffers in contract order (inputs, outputs); WORKSPACE and SEMAPHORES are negative.
+    slot counts buffers in contract order (inputs, outputs); WORKSPACE, SEMAPHORES and those of
+    prepared() are negative.
     """
 
     offset: int
@@ -90,6 +92,10 @@ class LaunchRecord:
             launch_table.bind drops pdl unless these are said to be constant.
         cooperative: all blocks run at the same time, so that they may wait for each other; the grid
             fits on the device at once.
+        prepares: the one input that the launch reads, to write it in another form into the buffer
+            prepared(prepares); -1 for launches that compute. Where that input is constant, such a
+            launch runs once instead of in every call, see prepare.py.
+        prepared: bytes of that buffer.
         carveout: percent of a multiprocessor's cache that is to be shared memory; -1 leaves it to
             the driver. It stays with the loaded kernel: records that differ in it differ in kernel.
     """
@@ -107,7 +113,17 @@ class LaunchRecord:
     pdl: bool = False
     early: tuple[int, ...] = ()
     cooperative: bool = False
+    prepares: int = -1
+    prepared: int = 0
     carveout: int = -1
+
+
+def prepared(slot: int) -> int:
+    """Return the slot of the buffer that a launch writes another form of an input into.
+
+    It is its own inverse; of any slot that is no such buffer it is negative.
+    """
+    return _PREPARED - slot
 
 
 @dataclass(slots=True)

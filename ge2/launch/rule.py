@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ..errors import KernelSpecError, near_matches
 from ..problem import Problem
@@ -36,6 +36,15 @@ class LaunchRule(Protocol):
 
     def examples(self, variant: Variant) -> list[Problem]:
         """Return a few problems that variant accepts: one for each class of source it renders."""
+        ...
+
+
+@runtime_checkable
+class PreparingRule(Protocol):
+    """A LaunchRule with launches that only write an input in another form."""
+
+    def prepares(self, problem: Problem, slot: int) -> bool:
+        """Return whether there is such a launch of an input; problem is of the rule's operator."""
         ...
 
 

@@ -21,6 +21,7 @@ from ..compiler.plan import Plan, make_plan
 from ..compiler.sized_plan import plan_at
 from ..errors import Ge2Error
 from ..evidence.device import DeviceProfile, profile_for
+from ..evidence.keys import constant_mark
 from ..problem import Problem, TensorSpec
 from .data import free_symbols
 
@@ -107,6 +108,8 @@ class Explanation:
             "tuning": self.tuning, "evidence": self.evidence,
             "arena_bytes": plan.arena_bytes if plan else None,
             "live_bound": plan.live_bound if plan else None,
+            "prepared_bytes": plan.prepared_bytes if plan else None,
+            "preparations": len(plan.preparations) if plan else None,
             "memory_budget": _budget_dict(self.budgeted),
             "steps": [self._row_dict(row) for row in plan.explain()] if plan else [],
         }
@@ -118,6 +121,7 @@ class Explanation:
         lines = [f"launches: {before} without passes, {self.launches} with",
                  f"memory:   arena {self.plan.arena_bytes} bytes (at least "
                  f"{self.plan.live_bound} are live at once)",
+                 *_prepared_lines(self.plan),
                  f"tuning:   {self.tuning}" + (f", evidence {self.evidence}" if self.evidence
                                                else ", no evidence"),
                  *_budget_lines(self.budgeted), "",
@@ -171,15 +175,25 @@ def explain(model: Model, *, arch: str | None, symbols: dict[str, int]) -> Expla
 
 
 def describe(problem: Problem) -> str:
-    """Return a problem's operator, dtypes and shapes in one line; "'" marks odd strides."""
+    """Return a problem's operator, dtypes and shapes in one line; "'" marks odd strides, "const"
+    what is the same in every call."""
 
     def text(spec: TensorSpec | None) -> str:
         if spec is None:
             return "-"
         return f"{spec.dtype}{list(spec.shape)}{'' if spec.is_dense else chr(39)}"
 
-    inputs, outputs = map(text, problem.inputs), map(text, problem.outputs)
-    return f"{problem.op_type}: {', '.join(inputs)} -> {', '.join(outputs)}"
+    inputs = (constant_mark(problem, i) + text(spec) for i, spec in enumerate(problem.inputs))
+    return f"{problem.op_type}: {', '.join(inputs)} -> {', '.join(map(text, problem.outputs))}"
+
+
+def _prepared_lines(plan: Plan) -> list[str]:
+    """Return what is made of weights when they are uploaded."""
+    if not plan.preparations:
+        return []
+    launches = len(plan.preparations)
+    return [f"prepared: {plan.prepared_bytes} bytes beside the weights, made of them once by "
+            f"{launches} launch{'es' if launches > 1 else ''}"]
 
 
 def _budget_lines(budgeted: BudgetedPlan | None) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .. import config
 from ..compiler.plan import Plan, Step, launch_offsets
@@ -15,6 +15,7 @@ from .device import Device, EmulatedUnit, Unit
 from .lease import Lease, LeasePool, make_lease
 from .shadow import Shadow
 from .sizing import Sizing
+from .weights import Prepared, Weights
 
 Observer = Callable[[Step, Unit, int], None]
 """Called with a step, its launch and the raw stream, after the launch has finished."""
@@ -32,6 +33,7 @@ class BoundPlan:
         leases: what calls run in.
         synchronous: whether GE2_SYNC=1 was set when the plan was bound.
         sized: set where the plan serves a class of sizes.
+        prepared: what is made of constants, by root; empty before the first call.
     """
 
     plan: Plan
@@ -42,6 +44,12 @@ class BoundPlan:
     leases: LeasePool
     synchronous: bool
     sized: SizedPlan | None = None
+    prepared: dict[int, Prepared] = field(default_factory=dict)
+
+    def prepare(self, weights: Weights) -> None:
+        """Have made of the constants what the plan needs, unless it is there."""
+        if self.plan.preparations and not self.prepared:
+            self.prepared = weights.prepare(self.plan)
 
     def fit(self, lease: Lease, sizing: Sizing) -> None:
         """Give a lease the numbers of a size, unless it has them."""
@@ -111,7 +119,7 @@ class BoundPlan:
 
     def _launch_one_by_one(self, lease: Lease, stream: int, observer: Observer | None) -> None:
         wait = not self.device.is_capturing(stream)
-        shadow = Shadow(self.plan)
+        shadow = Shadow(self.plan, {root: made.written for root, made in self.prepared.items()})
         for unit, step, offsets in zip(lease.units, self.steps_of, lease.offsets, strict=True):
             try:
                 if isinstance(unit, EmulatedUnit):
@@ -126,12 +134,8 @@ class BoundPlan:
                 if observer is not None:
                     observer(step, unit, stream)
             except Ge2Error as error:
-                error.args = (f"node {step.node.name!r} ({step.node.op}), kernel "
-                              f"{unit.record.kernel.entry}: {error}",)
                 nbytes = lease.sizing.nbytes if lease.sizing else ()
-                folder = repro.save(unit, step, offsets, nbytes, self.device, error)
-                if folder:
-                    error.add_note(f"{folder} has what is needed to launch it again")
+                repro.explain(error, unit, step, offsets, nbytes, self.device)
                 raise
 
     @staticmethod

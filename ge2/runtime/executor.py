@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +25,6 @@ from . import arrays, driver
 from .arrays import Seen, look
 from .bound import BoundPlan, Observer, bind_plan
 from .device import (
-    Allocation,
     Device,
     EmulatedDevice,
     cuda_device,
@@ -39,6 +37,7 @@ from .plan_source import PlanSource
 from .route import Route, check_feeds, input_specs, make_route, output_specs
 from .sizing import Sizing, exact_sizing
 from .tuned import default_chooser
+from .weights import Weights
 
 Shape = tuple[int, ...] | TensorType
 
@@ -97,8 +96,6 @@ class Executable:
         self.backend = backend or default_backend()
         self._lock = threading.Lock()
         self._routes: dict[Any, Route] = {}
-        self._constants: dict[str, Allocation] = {}
-        self._late_constants: dict[str, Allocation] = {}
         self._own_stream: int | None = None
         self._cpu: Any = None
         self.bound: BoundPlan | None = None
@@ -110,8 +107,9 @@ class Executable:
             return
         self.device: Device = _open(self.backend, device, arch)
         self.choose: Chooser = choose or default_chooser()
+        self.weights = Weights(graph, self.device)
         self.plans = PlanSource(graph, self.device, self.choose, memory_budget,
-                                self._upload_late, self._routes.clear)
+                                self.weights.upload_late, self._routes.clear)
 
     @classmethod
     def for_problem(cls, problem: Problem, variant: Variant | None = None,
@@ -181,7 +179,8 @@ class Executable:
         bound, sizing = self._find(feeds, hosts)
         if self.device.kind == "cuda":
             with self.device.active():
-                self._upload_constants()
+                self.weights.upload()
+                bound.prepare(self.weights)
                 bound.leases.warm(lambda lease: bound.fit(lease, sizing))
         return self.plan(shapes)
 
@@ -253,30 +252,6 @@ class Executable:
                 self._own_stream = driver.stream_create()
         return self._own_stream
 
-    def _upload_late(self, graph: Graph) -> None:
-        """Upload the constants that finishing a concrete graph added."""
-        for name, array in graph.constants.items():
-            if name in self.graph.constants or name in self._late_constants:
-                continue
-            dense = np.ascontiguousarray(array)
-            with self.device.active() if self.device.kind == "cuda" else nullcontext():
-                memory = self.device.allocate(dense.nbytes)
-                _upload(self.device, memory.address, dense)
-            self._late_constants[name] = memory
-
-    def _upload_constants(self) -> None:
-        if self._constants or not self.graph.constants:
-            return
-        with self._lock:
-            if self._constants:
-                return
-            made = {}
-            for name, array in self.graph.constants.items():
-                dense = np.ascontiguousarray(array)
-                made[name] = self.device.allocate(dense.nbytes)
-                _upload(self.device, made[name].address, dense)
-            self._constants = made
-
     # -- one call -----------------------------------------------------------------------------
 
     def _prepare_buffers(self, route: Route, seen: Sequence[Seen], given: Sequence[Seen],
@@ -286,7 +261,8 @@ class Executable:
         Order and meaning of a launch's buffers are the contract's; here the plan's roots get
         their addresses: weights, arena, the caller's arrays, copies of host arrays.
         """
-        self._upload_constants()
+        self.weights.upload()
+        route.bound.prepare(self.weights)
         capturing = self.device.is_capturing(stream)
         if capturing and route.host:
             raise Invalid("host arrays cannot be part of a captured graph", argument="feeds",
@@ -315,15 +291,16 @@ class Executable:
             return bound.leases.acquire(stream)
         with driver.relaxed_capture():
             lease = make_lease(bound.plan, self.device, private=True)
-        keep_with_capture(stream, (lease, (self._constants, self._late_constants)))
+        keep_with_capture(stream, (lease, self.weights.memory, bound.prepared))
         return lease
 
     def _place_memory(self, call: _Call) -> None:
         lease = call.lease
         for index, root in enumerate(call.route.bound.plan.roots):
             if root.kind == "constant":
-                memory = self._constants.get(root.name) or self._late_constants[root.name]
-                call.bases[index] = memory.address
+                call.bases[index] = self.weights.address(root.name)
+            elif root.kind == "prepared":
+                call.bases[index] = call.route.bound.prepared[index].memory.address
             elif root.in_arena and lease.arena is not None:
                 call.bases[index] = lease.arena.address + call.route.sizing.offsets[index]
         for index, memory in lease.owned.items():
@@ -391,19 +368,6 @@ def _open(backend: str, device: int | Device | None, arch: str) -> Device:
                       wanted="cuda, emulate or cpu", hint=near_matches(backend,
                                                                        ["cuda", "emulate", "cpu"]))
     return cuda_device(default_index() if device is None else device)
-
-
-def _upload(device: Device, address: int, dense: np.ndarray[Any, Any]) -> None:
-    """Copy a host array to a device and wait; allowed while another stream is capturing."""
-    source = dense.__array_interface__["data"][0]
-    if device.kind != "cuda":
-        device.copy(address, source, dense.nbytes, 0)
-        return
-    with driver.relaxed_capture():
-        stream = driver.stream_create()
-        device.copy(address, source, dense.nbytes, stream)
-        driver.stream_synchronize(stream)
-        driver.check(driver.api().cuStreamDestroy(stream))
 
 
 def _check_overlap(route: Route, seen: Sequence[Seen], given: Sequence[Seen]) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..compiler.kernels import source as sources_of
 from ..compiler.plan import Step
 from ..contract import GE2_API_VERSION
+from ..errors import Ge2Error
 from ..launch.record import KernelSource, LaunchRecord, Reloc, TensorMapSpec
 from . import failures
 
@@ -33,6 +34,16 @@ from ge2.runtime.repro import launch_again
 launch_again(Path(__file__).parent, sys.argv[1] if len(sys.argv) > 1 else "{kind}")
 print("the launch succeeded")
 '''
+
+
+def explain(error: Ge2Error, unit: Unit, step: Step, offsets: tuple[int, ...],
+            nbytes: tuple[int, ...], device: Device) -> None:
+    """Make the error of a failed launch name its node, and the folder that launches it again."""
+    error.args = (f"node {step.node.name!r} ({step.node.op}), kernel "
+                  f"{unit.record.kernel.entry}: {error}",)
+    folder = save(unit, step, offsets, nbytes, device, error)
+    if folder:
+        error.add_note(f"{folder} has what is needed to launch it again")
 
 
 def save(unit: Unit, step: Step, offsets: tuple[int, ...], nbytes: tuple[int, ...],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,11 +21,18 @@ class Shadow:
 
     A launch may touch the roots of its own step only, write those of its outputs and its workspace,
     and read what was there before the call or what a launch of the call has written.
+
+    Args:
+        plan: what is run.
+        written: which bytes of prepared roots hold values.
+
+    Attributes:
+        written: of each root that launches have touched, which bytes hold values.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, written: Mapping[int, Written] | None = None) -> None:
         self._plan = plan
-        self._written: dict[int, Written] = {}
+        self.written: dict[int, Written] = dict(written or {})
         self._buffers: list[tuple[int, Buffer]] = []
         self._semaphores: Buffer | None = None
         self._memory: Memory | None = None
@@ -40,15 +48,13 @@ class Shadow:
         """
         from .emulate import Buffer, Memory
 
-        outputs = {ref.root for ref in step.buffers[len(step.problem.inputs):] if ref is not None}
-        outputs |= {step.workspace.root} if step.workspace else set()
         memory, self._buffers = Memory(), []
         for root in {ref.root for ref in (*step.buffers, step.workspace) if ref is not None}:
             kind, name = self._plan.roots[root].kind, self._plan.roots[root].name
             buffer = memory.add(Buffer(bases[root], nbytes[root], f"{kind} {name!r}",
-                                       root in outputs, kind in ("input", "constant")))
-            if root in self._written:
-                memory.set_written(buffer, self._written[root])
+                                       root in step.written, kind in ("input", "constant")))
+            if root in self.written:
+                memory.set_written(buffer, self.written[root])
             self._buffers.append((root, buffer))
         self._semaphores = None
         if semaphores[1]:
@@ -64,7 +70,7 @@ class Shadow:
         """
         assert self._memory is not None
         for root, buffer in self._buffers:
-            self._written[root] = self._memory.written(buffer)
+            self.written[root] = self._memory.written(buffer)
         if self._semaphores is not None:
             words = self._memory.bytes_of(self._semaphores).view(np.uint32)
             if words.any():

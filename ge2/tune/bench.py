@@ -38,6 +38,11 @@ Bind = Callable[[Problem, Any, DeviceProfile], list[LaunchRecord]]
 """As launch_table.bind: the launches that solve a problem in some way."""
 
 
+def bind_call(problem: Problem, variant: Any, device: DeviceProfile) -> list[LaunchRecord]:
+    """Return the launches of a variant, those apart that constant inputs need once."""
+    return launch_table.bind(problem, variant, device, prepare=True)
+
+
 class Way(Protocol):
     """A way of solving problems: a kernel variant, or what a Bind turns into launches."""
 
@@ -90,6 +95,8 @@ class _Loaded:
 class Bench:
     """Candidates of one problem at a time on one device.
 
+    What is made of constant inputs is made before a measurement and takes no part in it.
+
     Args:
         device: the GPU, or the emulator.
         limit: error bounds instead of those by dtype.
@@ -97,7 +104,7 @@ class Bench:
     """
 
     def __init__(self, device: Device, limit: Tolerance | None = None,
-                 bind: Bind = launch_table.bind) -> None:
+                 bind: Bind = bind_call) -> None:
         self.device = device
         self._bind = bind
         self._timer: Callable[[Any], Timer] | None = None
@@ -281,11 +288,9 @@ class Bench:
 
     def _prepare(self, records: Sources, tensors: Sequence[Tensor | None], scratch: _Scratch
                  ) -> list[Unit]:
-        units = self.device.prepare(records)
         addresses = [0 if t is None else t.address for t in tensors]
-        for unit in units:
-            unit.args.patch(addresses, scratch.workspace, scratch.semaphores)
-        return [_Held(unit, scratch) for unit in units]
+        return units_of_call(self.device, records, addresses, scratch.workspace,
+                             scratch.semaphores, scratch)
 
     def _grow(self, now: _Loaded, count: int) -> bool:
         """Make buffer sets; where memory ends before, return False: then times are hot."""
@@ -323,16 +328,41 @@ class _Scratch:
 
 
 class _Held:
-    """A unit that keeps its scratch memory alive."""
+    """A unit that keeps memory alive."""
 
-    def __init__(self, unit: Unit, scratch: _Scratch) -> None:
+    def __init__(self, unit: Unit, memory: object) -> None:
         self._unit = unit
-        self._scratch = scratch
+        self._memory = memory
         self.args, self.record, self.grid = unit.args, unit.record, unit.grid
         self.resize = unit.resize
 
     def __call__(self, stream: int, /) -> None:
         self._unit(stream)
+
+
+def units_of_call(device: Device, records: Sequence[LaunchRecord], addresses: Sequence[int],
+                  workspace: int, semaphores: int, memory: object = None) -> list[Unit]:
+    """Return the launches of a call; other forms of constant inputs are made here, on stream 0.
+
+    Args:
+        device, records: as bound with prepare=True.
+        addresses: of the problem's tensors.
+        workspace, semaphores: addresses of as much as the records ask for.
+        memory: what has to live as long as the launches.
+    """
+    units = device.prepare(records)
+    forms = []
+    for unit in units:
+        if unit.record.prepares >= 0:
+            forms.append(device.allocate(unit.record.prepared))
+            unit.args.patch([addresses[unit.record.prepares], forms[-1].address])
+            unit(0)
+    if forms:
+        device.synchronize(0)
+    calls = [unit for unit in units if unit.record.prepares < 0]
+    for unit in calls:
+        unit.args.patch([*addresses, *(form.address for form in forms)], workspace, semaphores)
+    return [_Held(unit, (memory, forms)) for unit in calls]
 
 
 def _in_order(units: Sequence[Unit]) -> Callable[[int], object]:
@@ -361,4 +391,4 @@ def occupancy(record: LaunchRecord, registers: int, device: DeviceProfile) -> fl
     return max(min(limits), 0) * threads / 2048
 
 
-__all__ = ["Bench", "Checked", "cubin_digest", "occupancy", "source_digest"]
+__all__ = ["Bench", "Checked", "cubin_digest", "occupancy", "source_digest", "units_of_call"]

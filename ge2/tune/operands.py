@@ -8,7 +8,7 @@ with tiles, so an element that comes from another tile's place shows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -125,7 +125,7 @@ def shortened(problem: Problem, period: Period) -> Problem:
     specs = [cut(s, a) for s, a in zip(problem.tensors, period.axes, strict=True)]
     n = len(problem.inputs)
     outputs = tuple(s for s in specs[n:] if s is not None)
-    return Problem(problem.op_type, tuple(specs[:n]), outputs, problem.attrs)
+    return replace(problem, inputs=tuple(specs[:n]), outputs=outputs)
 
 
 class Data:

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..compiler import opdefs
 from ..compiler.ir.nodes import Graph, Node, TensorType
 from ..compiler.kernels import registry
 from ..compiler.plan import make_plan
-from ..contract import DTYPES, ActKind
+from ..contract import DTYPES, ActKind, numpy_dtype
 from ..errors import Ge2Error, Invalid, near_matches
 from ..evidence.device import DeviceProfile
 from ..evidence.keys import problem_key
@@ -53,6 +55,7 @@ class Request:
         shapes: texts such as "M=64,N=64,K=64" or "8192x1024"; none: the standard sweep.
         dtypes: element types; none: those of the sweep.
         act, layout: of products.
+        constant_weights: the weights of products and convolutions are the same in every call.
     """
 
     op: str
@@ -61,6 +64,7 @@ class Request:
     act: str = "relu"
     layout: str = "nn"
     attrs: Mapping[str, Any] = field(default_factory=dict)
+    constant_weights: bool = False
 
 
 def known_operators() -> list[str]:
@@ -137,11 +141,13 @@ def _gemm_tasks(request: Request, device: DeviceProfile) -> Iterator[Task]:
     for text in request.shapes:
         sizes = parse_gemm(text)
         for dtype in request.dtypes or ("f16",):
-            yield gemm_task(sizes, dtype, request.act, request.layout, device)
+            yield gemm_task(sizes, dtype, request.act, request.layout, device,
+                            request.constant_weights)
     if not request.shapes:
         for dtype, sizes, layout in SWEEPS[GEMM]:
             if not request.dtypes or dtype in request.dtypes:
-                yield gemm_task(sizes, dtype, request.act, layout or request.layout, device)
+                yield gemm_task(sizes, dtype, request.act, layout or request.layout, device,
+                                request.constant_weights)
 
 
 def parse_gemm(text: str) -> Sizes:
@@ -168,7 +174,7 @@ def parse_gemm(text: str) -> Sizes:
 
 
 def gemm_task(sizes: Sequence[int], dtype: str, act: str, layout: str,
-              device: DeviceProfile) -> Task:
+              device: DeviceProfile, constant_weights: bool = False) -> Task:
     """Return act(A B + bias) as a graph's plan poses it."""
     m, n, k, batch = (*sizes, 1)[:4]
     trans_a, trans_b = LAYOUTS[layout]
@@ -177,7 +183,7 @@ def gemm_task(sizes: Sequence[int], dtype: str, act: str, layout: str,
     attrs = {"trans_a": trans_a, "trans_b": trans_b, "act": act}
     if lead:
         shapes[1] = (*lead, *shapes[1])
-    (problem,) = node_problems(GEMM, shapes, [dtype] * 3, attrs, device)
+    (problem,) = node_problems(GEMM, shapes, [dtype] * 3, attrs, device, constant_weights)
     size = f"{m}x{n}x{k}" + (f" batch {batch}" if batch > 1 else "")
     return Task(problem, f"{dtype} {size} {layout} {act}")
 
@@ -190,7 +196,8 @@ def _swept(op: str, request: Request, device: DeviceProfile) -> Iterator[Task]:
         if request.dtypes and dtype not in request.dtypes:
             continue
         dtypes = [dtype] * len(shapes)
-        for problem in node_problems(name, shapes, dtypes, {**attrs, **request.attrs}, device):
+        for problem in node_problems(name, shapes, dtypes, {**attrs, **request.attrs}, device,
+                                     request.constant_weights):
             yield Task(problem, f"{name} {dtype} {_times(shapes[0])}")
 
 
@@ -199,7 +206,8 @@ def _shaped(op: str, request: Request, device: DeviceProfile) -> Iterator[Task]:
         shapes = _parse_shapes(op, text)
         for dtype in request.dtypes or ("f32",):
             try:
-                problems = node_problems(op, shapes, [dtype] * len(shapes), request.attrs, device)
+                problems = node_problems(op, shapes, [dtype] * len(shapes), request.attrs, device,
+                                         request.constant_weights)
             except Ge2Error as error:
                 raise Invalid(f"{op} does not take operands {text} of {dtype}",
                               found=str(error)) from error
@@ -255,8 +263,12 @@ def _times(shape: Sequence[int]) -> str:
 
 
 def node_problems(op: str, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str],
-                  attrs: Mapping[str, Any], device: DeviceProfile) -> list[Problem]:
+                  attrs: Mapping[str, Any], device: DeviceProfile,
+                  constant_weights: bool = False) -> list[Problem]:
     """Return the kernel-level problems of one node of a graph.
+
+    Args:
+        constant_weights: all inputs of a product or a convolution but the first are constants.
 
     Raises:
         Ge2Error: the operands do not fit the operator, or no kernel serves it.
@@ -268,7 +280,11 @@ def node_problems(op: str, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[s
     names = [f"x{i}" for i in range(len(types))]
     results = [f"y{i}" for i in range(len(outputs))]
     graph.types.update(zip([*names, *results], [*types, *outputs], strict=True))
-    graph.inputs, graph.outputs = names, results
+    weights = names[1:] if constant_weights and opdefs.get(op).family in ("gemm", "conv") else []
+    graph.constants = {name: np.broadcast_to(np.zeros((), numpy_dtype(t.dtype)),
+                                             t.shape)  # type: ignore[arg-type] # static
+                       for name, t in zip(names, types, strict=True) if name in weights}
+    graph.inputs, graph.outputs = [n for n in names if n not in weights], results
     graph.nodes = [Node(op, op.lower(), tuple(names), tuple(results), full)]
     plan = make_plan(graph, device)
     return [step.problem for step in plan.steps if step.records]

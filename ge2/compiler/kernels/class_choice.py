@@ -33,8 +33,9 @@ def problem_at(problem: Problem, values: Binding) -> Problem:
     def spec(tensor: TensorSpec) -> TensorSpec:
         return replace(tensor, shape=at(tensor.shape, values), strides=at(tensor.strides, values))
 
-    return Problem(problem.op_type, tuple(t and spec(t) for t in problem.inputs),
-                   tuple(spec(t) for t in problem.outputs), at(problem.attrs, values))
+    return replace(problem, inputs=tuple(t and spec(t) for t in problem.inputs),
+                   outputs=tuple(spec(t) for t in problem.outputs),
+                   attrs=at(problem.attrs, values))
 
 
 def has_sizes(problem: Problem) -> bool:

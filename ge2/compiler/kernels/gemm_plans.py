@@ -68,10 +68,10 @@ def wgmma_time(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
         time += ceil(steps / splits) * step + MEET + splits * partial + (epilogue if not whole
                                                                          else 0.0)
     time = max(time, _bytes(facts) / GBPS / 1e3) + START
-    if variant.kernel.name.endswith("_any"):
-        time += 2 * PREPARE
+    if params.get("MODE") == "x3" or variant.kernel.name.endswith("_any"):
+        time += (2 - len(facts.problem.constant)) * PREPARE
     if params.get("MODE") == "x3":
-        time += 2 * PREPARE + 2.5 * _bytes(facts) / GBPS / 1e3
+        time += 2.5 * (_bytes(facts) - _constant_bytes(facts)) / GBPS / 1e3
     if params.get("PDL") == 1:
         # Overlapping launches help short ones; many waves of small tiles get in each other's way.
         overlaps = waves <= 2 or (time < SHORT and schedule != "single")
@@ -125,3 +125,9 @@ def _slow_rows(facts: Facts) -> bool:
 
 def _bytes(facts: Facts) -> float:
     return float(sum(distinct_bytes(facts.operands[name]) for name in ("A", "B", "Y")))
+
+
+def _constant_bytes(facts: Facts) -> float:
+    """Return the bytes of operands that are split once, and not in every call."""
+    inputs = facts.problem.inputs
+    return float(sum(distinct_bytes(x) for slot in facts.problem.constant if (x := inputs[slot])))

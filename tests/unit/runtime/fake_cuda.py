@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ge2.runtime import bound, driver, executor, memory
+from ge2.runtime import bound, driver, executor, memory, weights
 
 from .fake_device import FakeDevice, FakeUnit
 
@@ -68,7 +68,8 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     monkeypatch.setattr(driver, "stream_create", lambda: 99)
     monkeypatch.setattr(driver, "relaxed_capture", nullcontext)
     monkeypatch.setattr(bound, "KernelGraph", FakeGraph)
-    monkeypatch.setattr(executor, "_upload", lambda device, address, dense: None)
+    monkeypatch.setattr(weights, "_own_stream", lambda device: nullcontext(99))
+    monkeypatch.setattr(weights, "_upload", lambda device, address, dense: None)
     monkeypatch.setattr(executor, "keep_with_capture",
                         lambda stream, owned: device.kept.append(owned))
     monkeypatch.setattr(memory, "keep_with_capture",

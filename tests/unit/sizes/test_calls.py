@@ -57,7 +57,7 @@ def _address(executable, lease, plan, ref) -> int:
         return 0
     root = plan.roots[ref.root]
     base = {"input": X, "output": Y, "arena": lease.arena.address + root.offset}.get(
-        root.kind) or executable._constants[root.name].address
+        root.kind) or executable.weights.address(root.name)
     return base + ref.offset
 
 

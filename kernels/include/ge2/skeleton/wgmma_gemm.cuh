@@ -58,9 +58,9 @@ struct WgmmaWork {
 //                      with SPLITS parts, arrived (sums of parts; a zero for each group of a part)
 //   Epilogue           (args, batch): at<OUTPUT>(acc0, acc1, row, column) -> Pair
 //                      prefetch(args, work, rows, columns, lane)
-//   with PLANES == 3, Args also has the f32 operands a and b, and flags: of which 64 by 64 elements
-//                      of a, then of b, have an infinity or NaN (row: flags of 64 rows of a matrix,
-//                      column: where those of b begin, batch[0], batch[1]: flags of a matrix)
+//   with PLANES == 3, Args also has the f32 operands a and b, and flags_a and flags_b: of which 64 by
+//                      64 elements have an infinity or NaN (row: flags of 64 rows, batch[2]: of a
+//                      matrix)
 // A WindowPlan has TAPS, HALO and tap_rows(args), see StageTaps, loads a stage itself, load<TileA,
 // TileB>(args, work, step, stage, bar), and writes a box, write<Box>(args, box, work, lane); DIRECT.
 template <typename Plan>
@@ -305,13 +305,13 @@ struct WgmmaGemm {
     // Planes leave out what is not finite. Where a warp's operands have such elements, each sum is
     // computed again in plain f32, and taken where that is not finite either.
     static void mend(Sums& sums, const Args& args, const WgmmaWork& work, int lane) {
-        const int depth = static_cast<int>(args.flags.row);
+        const int depth = static_cast<int>(args.flags_a.row);
         const int matrix_a = work.batch * static_cast<int>(args.a_varies);
         const int matrix_b = work.batch * static_cast<int>(args.b_varies);
-        const unsigned* flags = static_cast<const unsigned*>(args.flags.pointer);
-        const unsigned* flags_a = flags + matrix_a * args.flags.batch[0];
-        const unsigned* flags_b =
-            flags + args.flags.column + matrix_b * args.flags.batch[1] + work.column / 64 * depth;
+        const unsigned* flags_a =
+            static_cast<const unsigned*>(args.flags_a.pointer) + matrix_a * args.flags_a.batch[2];
+        const unsigned* flags_b = static_cast<const unsigned*>(args.flags_b.pointer) +
+                                  matrix_b * args.flags_b.batch[2] + work.column / 64 * depth;
         const int columns = lesser(BN, static_cast<int>(args.n) - work.column);
         const bool in_b = any_flag(flags_b, (columns + 63) / 64 * depth, lane);
         const float* a = static_cast<const float*>(args.a.pointer) + work.batch * args.a.batch[2];
