@@ -26,14 +26,12 @@ from ge2.evidence.keys import device_key, problem_key
 from ge2.evidence.record import Record
 from ge2.evidence.records import Store
 from ge2.lab import bench as lab_bench
-from ge2.lab import conditions, sweep
+from ge2.lab import sweep
 from ge2.lab.evaluate import evaluate
 from ge2.lab.primitives import FAMILIES
 from ge2.lab.probe import probe
 from ge2.lab.report import page
 from ge2.lab.verify import verify
-from ge2.launch.record import KernelSource
-from ge2.runtime import jit
 from ge2.runtime.device import Device, cuda_device, default_index
 
 from .results import write_results
@@ -112,8 +110,6 @@ class Session:
 
     def measure_realizations(self) -> None:
         """Run the sweep until time is up."""
-        _compile(self.device)
-
         def tell(what: str) -> None:
             _tell(what)
             self.keep()
@@ -164,20 +160,6 @@ def read_figures(path: Path) -> dict[str, Any]:
         return {}
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["figures"]
     return found
-
-
-def sources(device: Device) -> list[KernelSource]:
-    """Return the kernels of the whole sweep, each once."""
-    return list(dict.fromkeys(record.kernel
-                              for problem, way in lab_bench.ways(device.profile.arch)
-                              for record in conditions.bind(problem, way, device.profile)))
-
-
-def _compile(device: Device) -> None:
-    """Compile the kernels of the whole sweep in one go, by all workers."""
-    found = sources(device)
-    _tell(f"compiling {len(found)} kernels")
-    jit.try_compile(found, device.profile.arch)
 
 
 @click.command(help=__doc__)

@@ -61,17 +61,21 @@ def run(device: Device, store: Store, families: Iterable[str], *, seconds: float
     progress = Progress()
     found = {f: realizations(f, device.profile.arch) for f in families}
     swept = {f: list(problems(f) if problems else sweep.SWEEP[f]()) for f in found}
+    todo: list[tuple[str, Problem, list[Way]]] = []
     for family, problem in _in_turn(swept):
         own = candidates(family, problem, found[family])
-        todo = [one for one in own if not _known(store, describer, problem, one)]
-        progress.resumed += len(own) - len(todo)
-        if not todo:
-            continue
+        new = [one for one in own if not _known(store, describer, problem, one)]
+        progress.resumed += len(own) - len(new)
+        if new:
+            todo.append((family, problem, new))
+    if seconds > 0:
+        conditions.compile_ahead(device, ((p, one) for _, p, new in todo for one in new))
+    for family, problem, new in todo:
         if time.monotonic() > ends:
-            progress.left += len(todo)
+            progress.left += len(new)
             continue
         tell(f"{family}: {sweep.label(problem)}")
-        _one_problem(bench, describer, store, problem, todo, rounds, both, progress)
+        _one_problem(bench, describer, store, problem, new, rounds, both, progress)
     return progress
 
 

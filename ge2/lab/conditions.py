@@ -6,14 +6,19 @@ resident blocks, asynchronous copies.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 from ..compiler.kernels.metadata import Variant
+from ..errors import Ge2Error
 from ..evidence.device import DeviceProfile
-from ..launch.record import LaunchRecord
+from ..launch.record import KernelSource, LaunchRecord
 from ..problem import Problem
+from ..runtime import jit
+from ..runtime.device import Device
 from ..tune.bench import Way
 from . import plans
 from .sweep import SWEEP
@@ -138,3 +143,17 @@ def bind(problem: Problem, variant: plans.AnyVariant | Restricted, device: Devic
         return plans.bind(problem, variant, device)
     return [variant.condition.change(record, device)
             for record in plans.bind(problem, variant.base, device)]
+
+
+def compile_ahead(device: Device, ways: Iterable[tuple[Problem, Any]]) -> None:
+    """Compile the kernels of a GPU's candidates in one go, by all workers.
+
+    What does not bind or compile says so when it is run.
+    """
+    if device.kind != "cuda":
+        return
+    sources: dict[KernelSource, None] = {}
+    for problem, way in ways:
+        with suppress(Ge2Error):
+            sources |= dict.fromkeys(r.kernel for r in bind(problem, way, device.profile))
+    jit.try_compile(sources, device.profile.arch)

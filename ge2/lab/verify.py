@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..evidence.record import FAILED_STATES, Record
+from ..problem import Problem
 from ..runtime.device import Device
 from ..tune.bench import Bench
 from ..tune.describe import Describer
-from . import costs, plans, sweep
+from . import conditions, costs, plans, sweep
 from .bench import unusable
 from .primitives import FAMILIES
 from .realizations import Realization, realizations
@@ -52,29 +53,38 @@ def verify(device: Device, families: Iterable[str], *, large: bool = False, only
     emulated = device.kind != "cuda"
     describer = Describer(device.profile, None if emulated else device.index, emulated=emulated,
                           bind=plans.bind, axes=costs.of_variant)
-    for family in families:
-        found = [one for one in realizations(family, device.profile.arch)
-                 if not only or only in one.name.split("/")]
-        problems = sweep.VERIFY[family]() + (sweep.SWEEP[family]() if large else [])
-        worst: dict[str, Result] = {}
-        for problem in problems:
-            serving = [one for one in found if one.serves(problem)]
-            if serving:
-                bench.load(problem, seed=1)
-            for one in serving:
-                seen = worst.get(one.variant.id)
-                if seen is not None and not seen.is_ok:
-                    continue
-                checked = bench.check(one.variant)
-                put(describer.record(problem, one.variant, checked, None))
-                if checked.fatal:
-                    raise unusable(one.variant, checked)
-                before = seen or Result(one, "ok", "", 0, 0.0, 0.0)
-                reason = f"{sweep.label(problem)}: {checked.reason}" if checked.reason else ""
-                worst[one.variant.id] = Result(
-                    one, checked.state, reason, before.problems + 1,
-                    max(before.max_abs, checked.max_abs), max(before.ulp, checked.ulp))
-        yield from worst.values()
+    found = {family: [one for one in realizations(family, device.profile.arch)
+                      if not only or only in one.name.split("/")] for family in families}
+    problems = {family: sweep.VERIFY[family]() + (sweep.SWEEP[family]() if large else [])
+                for family in found}
+    conditions.compile_ahead(device, ((problem, one.variant) for family in found
+                                      for problem in problems[family] for one in found[family]
+                                      if one.serves(problem)))
+    for family in found:
+        yield from _family(bench, describer, found[family], problems[family], put)
+
+
+def _family(bench: Bench, describer: Describer, found: Sequence[Realization],
+            problems: Iterable[Problem], put: Callable[[Record], None]) -> Iterator[Result]:
+    worst: dict[str, Result] = {}
+    for problem in problems:
+        serving = [one for one in found if one.serves(problem)]
+        if serving:
+            bench.load(problem, seed=1)
+        for one in serving:
+            seen = worst.get(one.variant.id)
+            if seen is not None and not seen.is_ok:
+                continue
+            checked = bench.check(one.variant)
+            put(describer.record(problem, one.variant, checked, None))
+            if checked.fatal:
+                raise unusable(one.variant, checked)
+            before = seen or Result(one, "ok", "", 0, 0.0, 0.0)
+            reason = f"{sweep.label(problem)}: {checked.reason}" if checked.reason else ""
+            worst[one.variant.id] = Result(
+                one, checked.state, reason, before.problems + 1,
+                max(before.max_abs, checked.max_abs), max(before.ulp, checked.ulp))
+    yield from worst.values()
 
 
 def offered(family: str, records: Iterable[Record], arch: str = "") -> list[Realization]:

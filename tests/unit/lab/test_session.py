@@ -47,7 +47,6 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
                 "summary": {"copy_gbps": 4000.0}, "sections": {}}
 
     monkeypatch.setattr(lab, "cuda_device", lambda index: DEVICE)
-    monkeypatch.setattr(lab, "_compile", lambda *args: None)
     monkeypatch.setattr(lab, "probe", probe)
     monkeypatch.setattr(lab.lab_bench, "run", run)
     monkeypatch.setattr(lab, "write_results",
