@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from . import compile_times, gemm_accuracy, gemm_quantised
-from .gemm_cases import PEERS, anchors, f32_modes, few_rows, large, layouts, unseen
+from .gemm_cases import PEERS, anchors, f32_modes, f32_weights, few_rows, large, layouts, unseen
 from .side_by_side import Part, command
 from .targets import Section, Verdict, geomean, losses
 
@@ -35,6 +35,7 @@ SECTIONS: Mapping[str, Part] = {
     "f16_gelu": Part(lambda: anchors("f16", "gelu_tanh"), _mean),
     "few_rows": Part(few_rows),
     "f32": Part(f32_modes),
+    "f32_weights": Part(f32_weights),
     "choice": Part(unseen, choice),
     "layouts": Part(layouts),
     "int8": Part(gemm_quantised.int8),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ge2.compiler.opdefs.gemm_epilogue import gemm_epilogue
@@ -169,6 +170,16 @@ def few_rows() -> Iterator[Case]:
         for act in ("none", "gelu_tanh"):
             yield gemm_case((m, 4096, 4096), "bf16", act, bias=act != "none", goals=(
                 Goal("M 128, 256, 512 x 4096 x 4096, cuBLAS", "peers", 1.05),))
+
+
+def f32_weights() -> Iterator[Case]:
+    """Yield f32x3 on the weights of an encoder, for 32 and 256 sentences, beside the same product
+    with an operand that is split in every call."""
+    for rows in (4096, 32768):
+        for n, k in ((1152, 384), (384, 384), (1536, 384), (384, 1536)):
+            case = gemm_case((rows, n, k), "f32", "none", f32="x3", error=1e-5)
+            yield replace(case, problem=replace(case.problem, constant=(1,)),
+                          beside={"split in every call": case.problem})
 
 
 def f32_modes() -> Iterator[Case]:

@@ -152,3 +152,23 @@ def test_explanations_tell_of_memory_beside_the_weights() -> None:
     assert "const f32[512, 512]" in found.text()
     told = found.as_dict()
     assert (told["launches"], told["preparations"], told["prepared_bytes"]) == (2, 1, 1573120)
+
+
+def test_classes_of_sizes_share_one_form(cuda: FakeCuda) -> None:  # noqa: F811
+    """Kernels by the rules: different ones for few and for many rows, the same planes."""
+    g = GraphBuilder("m")
+    x = g.input("x", "f32", ["rows", 512])
+    g.output("y", g.matmul(x, np.ones((512, 512), np.float32)))
+    executable = Executable(g.model(backend="cpu").optimized.graph, "cuda", cuda)
+    launches = {}
+    for rows in (1024, 2048, 30000, 2048, 4000):
+        cuda.launched.clear()
+        executable.run({"x": FakeArray(1 << 20, rows, 512)}, stream=5,
+                       outputs={"y": FakeArray(1 << 30, rows, 512)})
+        launches[rows] = [record.kernel.entry for record, *_ in cuda.launched]
+    assert len(executable.plans.shared) > 1 and not executable.plans.exact
+    variants = {bound.plan.steps[0].choice.variant for bound in executable.plans.shared.values()}
+    assert len(variants) > 1 and all(v.param("MODE") == "x3" for v in variants)
+    assert [len(found) for found in launches.values()] == [3, 2, 2, 2]
+    (made,) = executable.weights._prepared.values()
+    assert made.memory.nbytes == 256 + 3 * 2 * 512 * 512
