@@ -26,6 +26,7 @@ class Case:
         given: for integer inputs, slot -> all elements.
         terms: how many products or elements one output sums up; scales the tolerance.
         positive: whether float inputs are drawn from [0.5, 1.5], so that sums stay off zero.
+        slack: error of the problem's conditioning, as a share of the largest output.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Case:
     given: tuple[tuple[int, tuple[int, ...]], ...] = ()
     terms: int = 1
     positive: bool = False
+    slack: float = 0.0
 
 
 def case(name: str, op_type: str, inputs: Sequence[Operand | None], outputs: Sequence[Operand],

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -43,7 +43,9 @@ def long_cases(dtype: str) -> Iterator[Case]:
         "wider": attention_problem(dtype, (1, 2, 300, 192), causal=True),
     }
     for name, problem in shapes.items():
-        yield attention_case(f"{name}-{dtype}", problem)
+        # Slopes are random: scores reach 3 * 640, and so many roundings of f32 an exponent.
+        yield replace(attention_case(f"{name}-{dtype}", problem),
+                      slack=2 * 1920 * 2.0**-24 if name == "alibi" else 0.0)
     yield packed_case(f"packed-{dtype}", dtype, (1, 500, 0, 63, 64, 65, 333), 2, 64, causal=True,
                       lse=True)
 
@@ -87,4 +89,4 @@ def test_many_short_tiles_are_right_each_time(name: str, length: int, causal: bo
         pytest.skip(f"{name} serves no f16 here")
     for variant in variants:
         for repeat in range(6):
-            runner.check(dataclasses.replace(case, name=f"short-{length}-{repeat}"), variant)
+            runner.check(replace(case, name=f"short-{length}-{repeat}"), variant)
