@@ -114,6 +114,7 @@ class _Builder:
         default_factory=dict)
     final_copies: list[tuple[str, int]] = field(default_factory=list)
     made: set[str] = field(default_factory=set)
+    returned: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         for name in self.graph.inputs:
@@ -121,6 +122,7 @@ class _Builder:
         for name in self.graph.constants:
             self._external(name, "constant")
         self.made = {out for node in self.graph.nodes for out in node.outputs}
+        self.returned = set(self.graph.outputs) - set(self.graph.aliases)
 
     def _external(self, name: str, kind: str) -> int:
         spec = self.feeds.get(name) or self._dense_spec(name)
@@ -214,7 +216,7 @@ class _Builder:
         """Give each output of a node a buffer: the caller's for graph outputs, else the arena's."""
         for name in node.outputs:
             spec = self._dense_spec(name)
-            if name in self.graph.outputs and name not in self.graph.aliases:
+            if name in self.returned:
                 feed = self.feeds.get(name)
                 root = self._root(name, "output", spec.nbytes, feed.align if feed else MAX_ALIGN)
             else:

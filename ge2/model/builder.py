@@ -12,6 +12,7 @@ wrong shape, dtype or attribute raises at the line that made it.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,9 @@ class GraphBuilder(OperatorMethods):
         self.graph = Graph(name)
         self._renames: dict[str, str] = {}
         self._node_names: set[str] = set()
+        self._inputs: set[str] = set()
+        self._outputs: set[str] = set()
+        self._places: defaultdict[str, list[int]] = defaultdict(list)  # of the nodes with a value
 
     def input(self, name: str, dtype: str, shape: Sequence[int | str]) -> Value:
         """Declare an input; a string in the shape is a named dimension.
@@ -59,6 +63,7 @@ class GraphBuilder(OperatorMethods):
                              wanted=", ".join(DTYPES))
         extents = tuple(symbol(e) if isinstance(e, str) else int(e) for e in shape)
         self.graph.inputs.append(name)
+        self._inputs.add(name)
         self.graph.types[name] = TensorType(dtype, extents)
         return Value(self, name)
 
@@ -100,14 +105,16 @@ class GraphBuilder(OperatorMethods):
             GraphError: the name is taken.
         """
         self._check_own(value)
-        if value.name == name and name in self.graph.outputs:
+        if value.name == name and name in self._outputs:
             raise GraphError(f"{name!r} is already an output")
         if value.name != name:
             self._check_name(name)
-            if value.name in (*self.graph.inputs, *self.graph.constants, *self.graph.outputs):
+            if any(value.name in names
+                   for names in (self._inputs, self._outputs, self.graph.constants)):
                 value = self.apply_one("IDENTITY", value)
             self._rename(value.name, name)
         self.graph.outputs.append(name)
+        self._outputs.add(name)
 
     def apply(self, op: str, *inputs: Operand | None, name: str | None = None, **attrs: Any
               ) -> tuple[Value, ...]:
@@ -133,6 +140,8 @@ class GraphBuilder(OperatorMethods):
         outputs = tuple(self.graph.fresh(f"{node_name}.{i}" if len(made) > 1 else node_name)
                         for i in range(len(made)))
         self.graph.types.update(zip(outputs, made, strict=True))
+        for value in {*names, *outputs}:
+            self._places[value].append(len(self.graph.nodes))
         self.graph.nodes.append(Node(op, node_name, tuple(names), outputs, clean))
         return tuple(Value(self, output) for output in outputs)
 
@@ -222,11 +231,10 @@ class GraphBuilder(OperatorMethods):
             return tuple(new if v == old else v for v in values)
 
         graph.types[new] = graph.types.pop(old)
-        graph.nodes = [
-            Node(n.op, n.name, swap(n.inputs), swap(n.outputs), n.attrs)
-            if old in n.inputs or old in n.outputs else n
-            for n in graph.nodes
-        ]
+        self._places[new] = self._places.pop(old)
+        for place in self._places[new]:
+            n = graph.nodes[place]
+            graph.nodes[place] = Node(n.op, n.name, swap(n.inputs), swap(n.outputs), n.attrs)
         if old in graph.aliases:
             graph.aliases[new] = graph.aliases.pop(old)
         self._renames[old] = new

@@ -295,15 +295,17 @@ class GraphLoader:
         return "\n".join(lines)
 
     def _declare_outputs(self) -> None:
+        seen: set[str] = set()
         for i, value in enumerate(self.file.outputs):
             where = f"$.outputs[{i}]"
             if value in self.weights:
                 raise self.fail(where, f"{value!r} is a weight, not a computed value")
             if value not in self.graph.types:
                 raise self._unknown_value(where, value)
-            if value in self.graph.outputs:
+            if value in seen:
                 raise self.fail(where, f"the output {value!r} is listed twice")
-            self.graph.outputs.append(value)
+            seen.add(value)
+        self.graph.outputs += self.file.outputs
 
     def _declare_state(self) -> None:
         graph = self.graph

@@ -64,6 +64,7 @@ class CpuProgram:
                            for name, array in graph.constants.items()}
         self._steps = self._prepare()
         self._limits = SizeLimits(graph)
+        self._given = {*graph.inputs, *graph.constants}
 
     def _stored(self, dtype: str) -> str:
         return "f64" if self._wide and DTYPES[dtype].kind == "float" else dtype
@@ -138,7 +139,7 @@ class CpuProgram:
     def _result(self, name: str, values: Mapping[str, Array]) -> Array:
         array = values[name]
         owned = array.flags.owndata and array.flags.c_contiguous
-        if owned and name not in self.graph.inputs and name not in self.graph.constants:
+        if owned and name not in self._given:
             return array
         return array.copy(order="C")
 

@@ -6,7 +6,7 @@ are immutable; passes build a new graph or replace entries of the node list.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,12 +75,7 @@ class Graph:
 
     def fresh(self, stem: str) -> str:
         """Return a value name that is not taken yet."""
-        if stem not in self.types:
-            return stem
-        number = 1
-        while f"{stem}.{number}" in self.types:
-            number += 1
-        return f"{stem}.{number}"
+        return unused_name(stem, self.types.__contains__)
 
     def add_constant(self, stem: str, array: npt.NDArray[Any]) -> str:
         """Add an array as a constant value and return its name."""
@@ -92,9 +87,25 @@ class Graph:
         return name
 
 
+def unused_name(stem: str, taken: Callable[[str], bool]) -> str:
+    """Return the stem, or the stem with a number that no name has but the number before it.
+
+    Numbers are doubled, then halved: with as many names as nodes, counting would take too long.
+    """
+    if not taken(stem):
+        return stem
+    low, high = 0, 1
+    while taken(f"{stem}.{high}"):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if taken(f"{stem}.{middle}") else (low, middle)
+    return f"{stem}.{high}"
+
+
 def present(values: Iterable[str]) -> Iterator[str]:
     """Yield the value names that are not absent optional inputs."""
     return (value for value in values if value)
 
 
-__all__ = ["Graph", "Node", "TensorType", "present"]
+__all__ = ["Graph", "Node", "TensorType", "present", "unused_name"]

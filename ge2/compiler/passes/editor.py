@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from .. import opdefs
 from ..ir import properties
-from ..ir.nodes import Graph, Node, TensorType, present
+from ..ir.nodes import Graph, Node, TensorType, present, unused_name
 from .pass_manager import PassResult
 
 
@@ -202,11 +202,7 @@ class Editor:
 
     def fresh(self, stem: str) -> str:
         """Return an unused value (and node) name and reserve it."""
-        name, number = stem, 0
-        while name in self.graph.types or name in self._slot:
-            number += 1
-            name = f"{stem}.{number}"
-        return name
+        return unused_name(stem, lambda name: name in self.graph.types or name in self._slot)
 
     def finish(self) -> PassResult:
         """Return the edited graph."""

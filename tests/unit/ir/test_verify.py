@@ -94,3 +94,10 @@ def test_only_changed_nodes_are_inferred():
     seen = []
     verify(graph, lambda op, types, attrs: seen.append(op) or [types[0]], [graph.nodes[1]])
     assert seen == ["RELU"]
+
+
+def test_fresh_names_are_the_lowest_that_are_free() -> None:
+    graph = Graph()
+    for wanted in ("c", "c.1", "c.2", "c.3", "c.4", "c.5"):
+        assert graph.fresh("c") == wanted
+        graph.types[wanted] = TensorType("f32", ())
