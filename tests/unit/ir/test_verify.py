@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from ge2.compiler.ir import Node, TensorType
+from ge2.compiler.ir import Graph, Node, TensorType
 from ge2.compiler.ir.text import parse_graph
 from ge2.compiler.ir.verify import verify
 from ge2.errors import GraphError
