@@ -44,6 +44,8 @@ VARIABLES: dict[str, Variable] = {
         Variable("GE2_DEVICE", "0", (), "default CUDA device index", r"\d+",
                  "the index of a GPU, such as 0"),
         Variable("GE2_F32", "ieee", ("ieee", "tf32", "x3"), "how f32 GEMMs are computed"),
+        Variable("GE2_PREPARE", "1", ("0", "1"),
+                 "0 brings weights into the form that kernels want in every call, to save memory"),
         Variable("GE2_SYNC", "0", ("0", "1"), "1 synchronises after every launch, names the node"),
         Variable("GE2_DEBUG", "0", ("0", "1", "2", "3", "4"), "detail; 1 shows tracebacks"),
         Variable("GE2_TUNE", "on", ("on", "off", "pinned"),

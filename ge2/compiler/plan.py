@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from .. import launch_table, log
+from .. import config, launch_table, log
 from ..contract import DTYPES
 from ..errors import LayoutMismatch, NoKernelError, StrideMismatch, Unsupported
 from ..evidence.device import DeviceProfile
@@ -246,6 +246,8 @@ class _Builder:
         names += [""] * (len(problem.inputs) - len(names))
         refs = [self._ref(name) if name and spec is not None else None
                 for name, spec in zip(names, problem.inputs, strict=True)]
+        if config.get("GE2_PREPARE") == "0":
+            return problem, refs
         constant = tuple(slot for slot in self._constants(refs)
                          if launch_table.preparable(problem, slot, self.device))
         return replace(problem, constant=constant) if constant else problem, refs

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..compiler.ir.nodes import Graph
 from ..compiler.plan import Plan, Step, launch_offsets
-from ..errors import Ge2Error
+from ..errors import Ge2Error, OutOfMemory
 from ..launch.record import LaunchRecord
 from . import driver
 from .device import Allocation, Device, EmulatedUnit, Unit
@@ -109,15 +109,22 @@ class Weights:
     def _make(self, plan: Plan, steps: list[Step]) -> list[Prepared]:
         # Together with the plan's other kernels, as compiling one by one takes longer.
         records = [*(step.records[0] for step in steps), *plan.records]
-        units = self.device.prepare(records)[:len(steps)]
         with _own_stream(self.device) as stream:
+            units = self.device.prepare(records)[:len(steps)]
             return [self._run(plan, step, unit, stream)
                     for step, unit in zip(steps, units, strict=True)]
+
+    def _allocate(self, nbytes: int) -> Allocation:
+        try:
+            return self.device.allocate(nbytes)
+        except OutOfMemory as error:
+            error.add_note("GE2_PREPARE=0 saves the memory of other forms of weights")
+            raise
 
     def _run(self, plan: Plan, step: Step, unit: Unit, stream: int) -> Prepared:
         source, target = step.buffers
         assert source is not None and target is not None
-        made = Prepared(self.device.allocate(plan.roots[target.root].nbytes))
+        made = Prepared(self._allocate(plan.roots[target.root].nbytes))
         bases = [0] * len(plan.roots)
         bases[source.root] = self.address(plan.roots[source.root].name)
         bases[target.root] = made.memory.address

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 
@@ -12,9 +15,11 @@ from ge2.compiler.kernels.facts import Facts
 from ge2.compiler.kernels.gemm_plans import wgmma_time
 from ge2.compiler.kernels.selector import Choice
 from ge2.compiler.plan import Plan, make_plan
+from ge2.errors import LaunchFailed
 from ge2.evidence.device import DeviceProfile, profile_for
 from ge2.model import GraphBuilder
 from ge2.problem import Problem
+from ge2.runtime import weights
 from ge2.runtime.executor import Executable
 from ge2.tune.problems import Request, tasks_for
 
@@ -76,6 +81,18 @@ def test_steps_share_what_is_made_of_the_same_weights() -> None:
     assert plan.steps[0].buffers[-1] == plan.steps[2].buffers[-1]
 
 
+def test_memory_can_be_had_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GE2_PREPARE", "0")
+    plan = planned("""
+        input x: f32[80, 64]
+        const w: f32[64, 64]
+        y = MATMUL(x, w)
+        output y
+    """)
+    assert entries(plan) == ["_prepare", "_prepare", ""] and not plan.preparations
+    assert plan.prepared_bytes == 0 and plan.steps[0].problem.constant == ()
+
+
 @pytest.mark.parametrize("given", ["input", "computed", "state"])
 def test_what_may_change_is_split_in_every_call(given: str) -> None:
     lines = {
@@ -117,7 +134,21 @@ def test_sizes_and_leases_share_one_form_that_goes_with_its_plans(
     assert len(executable.weights._prepared) == 0
 
 
-def test_a_capture_keeps_what_its_launches_read(cuda: FakeCuda) -> None:  # noqa: F811
+def test_a_capture_keeps_what_its_launches_read(
+        cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    relaxed: list[bool] = []
+    loaded: list[bool] = []
+
+    @contextmanager
+    def own_stream(_device: object) -> Iterator[int]:
+        relaxed.append(True)
+        yield 99
+        relaxed.pop()
+
+    load = cuda.prepare
+    monkeypatch.setattr(weights, "_own_stream", own_stream)
+    monkeypatch.setattr(cuda, "prepare", lambda records: (loaded.append(bool(relaxed)),
+                                                          load(records))[1])
     g = GraphBuilder("m")
     g.output("y", g.matmul(g.input("x", "f32", [80, 64]), np.ones((64, 64), np.float32)))
     executable = Executable(g.model(backend="cpu").optimized.graph, "cuda", cuda, choose=choose)
@@ -127,6 +158,26 @@ def test_a_capture_keeps_what_its_launches_read(cuda: FakeCuda) -> None:  # noqa
     (owned,) = cuda.kept
     (bound,) = executable.plans.exact.values()
     assert bound.prepared and bound.prepared in owned
+    assert any(executable.weights._constants in part for part in owned if type(part) is tuple)
+    assert loaded[0]  # loading modules is not allowed beside a capture
+
+
+def test_errors_name_the_node_that_weights_are_prepared_for(
+        cuda: FakeCuda) -> None:  # noqa: F811
+    g = GraphBuilder("m")
+    g.output("y", g.matmul(g.input("x", "f32", [80, 64]), np.ones((64, 64), np.float32)))
+    executable = Executable(g.model(backend="cpu").optimized.graph, "cuda", cuda, choose=choose)
+
+    def run() -> None:
+        executable.run({"x": FakeArray(1 << 20, 80, 64)}, stream=5,
+                       outputs={"y": FakeArray(1 << 30, 80, 64)})
+
+    cuda.launch_error = LaunchFailed("it failed")
+    with pytest.raises(LaunchFailed, match=r"matmul_0.*_prepare: it failed"):
+        run()
+    cuda.launch_error = None
+    run()  # nothing half made is left
+    assert [record.prepares for record, *_ in cuda.launched] == [1, -1, -1]
 
 
 def test_scores_know_what_is_made_once() -> None:
