@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from .compiler.kernels import registry
@@ -157,11 +158,16 @@ def bind(problem: Problem, variant: Variant, device: DeviceProfile, *,
 
 def preparable(problem: Problem, slot: int, device: DeviceProfile) -> bool:
     """Whether a kernel for a problem writes another form of an input, in a launch of its own."""
-    names = dict.fromkeys(kernel.launch for kernel in registry.kernels_for(problem.op_type)
-                          if "workspace" in kernel.flags and kernel.runs_on(device.arch))
-    rules = [rule for rule in map(LAUNCH_RULES.__getitem__, names)
-             if isinstance(rule, PreparingRule)]
+    rules = _preparing_rules(problem.op_type, device.arch, registry.generation())
     return any(rule.prepares(problem, slot) for rule in rules)
+
+
+@lru_cache(maxsize=256)
+def _preparing_rules(op_type: str, arch: str, _generation: int) -> tuple[PreparingRule, ...]:
+    names = dict.fromkeys(kernel.launch for kernel in registry.kernels_for(op_type)
+                          if "workspace" in kernel.flags and kernel.runs_on(arch))
+    rules = map(LAUNCH_RULES.__getitem__, names)
+    return tuple(rule for rule in rules if isinstance(rule, PreparingRule))
 
 
 def _overlapped(record: LaunchRecord, constant: Collection[int]) -> LaunchRecord:
