@@ -63,17 +63,20 @@ def show(problem: str | None, json_target: str | None, quiet: bool, verbose: boo
     PROBLEM is a part of the line that this command prints ("GEMM_BIAS_ACT: f16[512"), or the start
     of a problem's key.
     """
+    from ..compiler.kernels import registry
     from ..evidence.record import as_plain
     from ..runtime.tuned import age
 
     report = Report(json_target, quiet=quiet, verbose=verbose)
+    there = {variant.id for kernel in registry.all_kernels() for variant in kernel.variants}
     with _store() as store:
         records, decisions = _split([i for i in _everything(store) if _matches(i, problem)])
     for item in sorted(decisions, key=lambda d: (d.shape, d.device)):
         report.line(item.shape)
         report.line(f"    {item.problem[:12]}  {item.device.partition('|')[0]}  {item.time_us:.2f}"
                     f" us  {100 * item.gain:+.1f} % over the default  {item.variant}  "
-                    f"{age(item.date)}")
+                    f"{age(item.date)}"
+                    + ("" if item.variant in there else "  not used: this ge2 has no such kernel"))
     detailed = verbose or len({r.problem for r in records}) == 1
     if detailed:
         _list_records(records, report)

@@ -101,6 +101,7 @@ def test_show_export_import_and_forget(tmp_path: Path, capsys: pytest.CaptureFix
     assert run(["tune", "show", "ROW: f32[8"]) == 0
     shown = capsys.readouterr().out
     assert "+20.0 % over the default" in shown and "off by one" in shown
+    assert "not used: this ge2 has no such kernel" in shown
     assert json_of(capsys, "show", "nothing like it")["decisions"] == []
     assert run(["tune", "export", str(tmp_path / "e.jsonl"), "-q"]) == 0
     assert run(["tune", "forget", "row", "-q"]) == 0
