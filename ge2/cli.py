@@ -8,8 +8,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TextIO
 
 import click
 
@@ -111,6 +111,7 @@ def run(args: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if args is None else args)
     debug = os.environ.get("GE2_DEBUG", "0") not in ("", "0")
+    _open_streams()
     try:
         _check_environment()
         result: Any = cli.main(args=given, prog_name="ge2", standalone_mode=False)
@@ -121,29 +122,50 @@ def run(args: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort) as error:
         return _failed(given, error, 130, "interrupted")
     except click.ClickException as error:
-        error.show()
-        return _failed(given, error, error.exit_code, error.format_message(), show=False)
+        return _failed(given, error, error.exit_code, error.format_message(), show=error.show)
     except BrokenPipeError:  # the reader, such as head, has seen enough
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - outlives this function
+        _discard_output()
         return 0
     except (Ge2Error, MemoryError, OSError) as error:
         code = error.exit_code if isinstance(error, Ge2Error) else 1
-        _failed(given, error, code, str(error) or "out of memory", show=not debug)
+        _failed(given, error, code, str(error) or "out of memory",
+                show=(lambda: None) if debug else None)
         if debug:
             raise
         return code
 
 
 def _failed(args: Sequence[str], error: BaseException, code: int, message: str, *,
-            show: bool = True) -> int:
+            show: Callable[[], None] | None = None) -> int:
     """Report a failure as text and where --json says; return the exit code."""
-    if show:
-        click.echo(f"ge2: {message}", err=True)
-    if any(arg.partition("=")[0] == "--json" for arg in args):
-        from .commands.output import write_failure
+    try:
+        if show is not None:
+            show()
+        else:
+            click.echo(f"ge2: {message}", err=True)
+        if any(arg.partition("=")[0] == "--json" for arg in args):
+            from .commands.output import write_failure
 
-        write_failure(args, error, code, message)
+            write_failure(args, error, code, message)
+    except OSError:  # nobody reads it; the exit code tells
+        _discard_output()
     return code
+
+
+def _open_streams() -> None:
+    """Put nothing in the place of closed streams, whose numbers another file would get."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, _nothing())
+
+
+def _discard_output() -> None:
+    """Forget what is still to be written to streams that take nothing any more."""
+    sys.stdout, sys.stderr = _nothing(), _nothing()
+
+
+def _nothing() -> TextIO:
+    return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123 - outlives the caller
 
 
 def _check_environment() -> None:

@@ -135,7 +135,7 @@ def one_node_graph(op: str, shapes: str, dtype: str, attrs: Sequence[str]) -> Gr
 
 def _extents(text: str) -> list[int]:
     parts = text.strip().lower().split("x")
-    if not all(p.isdigit() for p in parts):
+    if not all(p.isdecimal() for p in parts):
         raise Invalid("a shape is a list of extents", argument="--shape", found=repr(text),
                       wanted="such as 4096x65536")
     return [int(p) for p in parts]

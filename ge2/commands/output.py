@@ -56,29 +56,47 @@ class Report:
         """Write the collected data where --json says."""
         if self.json_target is None:
             return
-        text = to_json(self.data)
-        if self.json_target == "-":
-            click.echo(text)
-            return
         try:
-            Path(self.json_target).write_text(text + "\n", encoding="utf-8")
+            _write_json(self.data, self.json_target)
         except OSError as error:
+            if self.json_target == "-":
+                raise
             raise click.UsageError(f"--json {self.json_target}: {error.strerror}") from None
 
 
-def writable_file(_context: click.Context, _option: click.Parameter, target: Any) -> Any:
-    """Return an option's value where a file can be written there; "-" is standard output.
+def _write_json(data: Any, target: str) -> None:
+    if target == "-":
+        click.echo(to_json(data, getattr(sys.stdout, "encoding", None) or "utf-8"))
+    else:
+        Path(target).write_text(to_json(data) + "\n", encoding="utf-8")
+
+
+def json_place(context: click.Context, option: click.Parameter, target: str | None) -> str | None:
+    """Return the value of --json: standard output, or a file that can be written."""
+    place: str | None = target if target == "-" else writable_file(context, option, target)
+    return place
+
+
+def writable_file(context: click.Context, option: click.Parameter, target: Any) -> Any:
+    """Return an option's value where a file can be written there.
 
     Asked before the work, whose result would be lost otherwise.
 
     Raises:
-        click.BadParameter: it is a folder, or its folder is missing or closed to this user.
+        click.BadParameter: it is a folder, its folder is missing or closed to this user, it is "-",
+            or another option writes there, too.
     """
-    if target is None or str(target) == "-":
+    if target is None:
         return target
     path = Path(target)
     folder = path.parent
-    if path.is_dir():
+    others = context.meta.setdefault("ge2.written", {})
+    other = others.setdefault(path.resolve(), option.name)
+    if str(target) == "-":
+        why = "standard output takes only --json -; wanted a file"
+    elif other != option.name and not path.is_char_device():
+        why = "another option writes there, too"
+    elif path.is_dir():
         why = "it is a folder; wanted the name of a file"
     elif not folder.is_dir():
         why = f"there is no folder {folder}; make it first"
@@ -94,7 +112,7 @@ def report_options(function: _Function) -> _Function:
     for option in (
         click.option("-v", "--verbose", is_flag=True, help="Print details."),
         click.option("-q", "--quiet", is_flag=True, help="Print results only."),
-        click.option("--json", "json_target", metavar="FILE|-", callback=writable_file,
+        click.option("--json", "json_target", metavar="FILE|-", callback=json_place,
                      help="Write the result as JSON to a file, or to stdout with -."),
     ):
         function = option(function)
@@ -116,13 +134,13 @@ def write_failure(args: Sequence[str], error: BaseException, code: int, message:
     target = given[-1]
     details = {key: value for key in ("found", "wanted", "hint", "log", "source_path")
                if (value := getattr(error, key, None)) not in (None, "")}
-    text = to_json({"ok": False, "exit_code": code, "error": {
-        "kind": type(error).__name__, "message": message, **details}})
+    data = {"ok": False, "exit_code": code, "error": {
+        "kind": type(error).__name__, "message": message, **details}}
     if target == "-":
-        click.echo(text)
+        _write_json(data, target)
     elif target:
         with contextlib.suppress(OSError):  # the message names what is wrong with the file
-            Path(target).write_text(text + "\n", encoding="utf-8")
+            _write_json(data, target)
 
 
 class Number(click.FloatRange):
@@ -174,9 +192,19 @@ def format_table(header: Sequence[str], rows: Iterable[Sequence[object]], *,
     return [click.style(layout(header), bold=True), *(layout(line) for line in body)]
 
 
-def to_json(value: Any) -> str:
-    """Return strict JSON; NaN and infinities become strings, arrays lists."""
-    return json.dumps(_plain(value), indent=2, allow_nan=False, ensure_ascii=False)
+def to_json(value: Any, encoding: str = "utf-8") -> str:
+    """Return strict JSON; NaN and infinities become strings, arrays lists.
+
+    Characters are escaped only where the encoding lacks one of them, such as parts of file names
+    that are no text.
+    """
+    plain = _plain(value)
+    text = json.dumps(plain, indent=2, allow_nan=False, ensure_ascii=False)
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return json.dumps(plain, indent=2, allow_nan=False)
+    return text
 
 
 def human_bytes(count: float) -> str:

@@ -49,6 +49,8 @@ class Bytes(click.ParamType[int]):
 def _known_suffix(context: click.Context, option: click.Parameter, target: str | None
                   ) -> str | None:
     """Return the value of --output; refuse a file that cannot, or of a kind that is not written."""
+    if target in ("", "-"):
+        raise click.BadParameter(f"{target!r} is no place for outputs; wanted a file or a folder")
     if target is None or target.endswith("/") or Path(target).is_dir():
         return target
     suffix = Path(target).suffix

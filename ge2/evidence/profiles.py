@@ -94,7 +94,7 @@ def of_key(key: str) -> DeviceProfile | None:
         key: as device_key() writes it; None for what is none, such as an emulated device's.
     """
     name, arch, count = (*key.split("|"), "", "")[:3]
-    is_gpu = count.isdigit() and re.fullmatch(r"sm_\d+[af]?", arch)
+    is_gpu = count.isdecimal() and re.fullmatch(r"sm_\d+[af]?", arch)
     if not is_gpu or name.startswith("emulated "):
         return None
     typical = profile_for(arch)

@@ -281,6 +281,9 @@ def _kind(value: Any) -> str:
 
 
 def _siblings(path: Path) -> str:
+    if path.name == "-":
+        return ("A model's weights and sample lie beside it: it is read from a file, not from "
+                "standard input")
     try:
         names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
     except OSError:

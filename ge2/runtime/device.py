@@ -161,7 +161,7 @@ def default_index() -> int:
         Invalid: it is not a whole number.
     """
     text = config.get("GE2_DEVICE")
-    if not text.isdigit():
+    if not text.isdecimal():
         raise Invalid("GE2_DEVICE has a bad value", argument="GE2_DEVICE", found=repr(text),
                       wanted="a device index such as 0")
     return int(text)

@@ -248,7 +248,7 @@ def _jobs() -> int:
     if not text:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (
             os.cpu_count() or 1)
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise Invalid("GE2_JOBS has a bad value", found=repr(text), wanted="a positive number")
     return int(text)
 

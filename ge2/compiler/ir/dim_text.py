@@ -101,7 +101,7 @@ class _Parser:
         if token is None or not (token[0].isalnum() or token[0] == "_"):
             raise self.fail()
         self.next()
-        return int(token) if token.isdigit() else symbol(token)
+        return int(token) if token.isdecimal() else symbol(token)
 
 
 def _divided(top: Any, bottom: Any, sign: str) -> Extent:

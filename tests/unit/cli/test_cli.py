@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from ge2.cli import COMMANDS, EXIT_CODES, cli, run
+from ge2.commands.output import to_json
 
 EXAMPLE = "examples/digits/model.json"
 CPU = ("--backend", "cpu")
@@ -438,6 +439,39 @@ def test_closed_pipe_is_no_error() -> None:
     result = subprocess.run(f"{sys.executable} cli.py ops | head -1", shell=True,
                             capture_output=True, text=True, check=True)
     assert "Traceback" not in result.stderr and "Broken" not in result.stderr
+
+
+@pytest.mark.parametrize(("command", "code"), [
+    ("run none.json --json - | true", 3), ("run none.json 2>&1 | true", 3), ("ops >&-", 0),
+    ("ops >&- 2>&-", 0), ("ops --json - > /dev/full", 1)])
+def test_streams_that_take_nothing_leave_the_exit_code(command: str, code: int) -> None:
+    done = subprocess.run(["bash", "-c", f"{sys.executable} cli.py {command}\n"
+                           "exit ${PIPESTATUS[0]}"], capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr and "ignored" not in done.stderr
+
+
+@pytest.mark.parametrize(("args", "wanted"), [
+    (("--output", ""), "no place for outputs"), (("--output", "-"), "no place for outputs"),
+    (("--trace", "-"), "takes only --json -"),
+    (("--json", "{0}/a.npz", "--output", "{0}/a.npz"), "another option writes there")])
+def test_places_of_outputs_that_make_no_sense(ge2: Any, tmp_path: Path, args: tuple[str, ...],
+                                              wanted: str) -> None:
+    result = ge2("run", EXAMPLE, *CPU, *(arg.format(tmp_path) for arg in args))
+    assert result.code == 2 and wanted in result.err
+
+
+def test_a_model_is_no_standard_input(ge2: Any) -> None:
+    result = ge2("run", "-", *CPU)
+    assert result.code == 3 and "read from a file" in result.err
+
+
+@pytest.mark.parametrize(("name", "encoding", "text"), [
+    ("모델", "utf-8", "모델"), ("모델", "ascii", "\\ubaa8\\ub378"),
+    ("a\udcff", "utf-8", "a\\udcff")])
+def test_characters_that_an_encoding_lacks_are_escaped(name: str, encoding: str, text: str) -> None:
+    written = to_json({"file": name}, encoding).encode(encoding).decode(encoding)
+    assert text in written and json.loads(written) == {"file": name}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
