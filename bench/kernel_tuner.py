@@ -1,6 +1,6 @@
 """Kernel Tuner on the same spaces and budgets, on the same recorded evidence (its simulation mode).
 
-    python -m bench.kernel_tuner EVIDENCE.jsonl ... [--trials 16]
+    python -m bench.kernel_tuner EVIDENCE.jsonl ... --out FOLDER [--trials 16]
 
 Needs `pip install kernel_tuner` and no GPU. Every candidate of ge2 is one configuration there, with
 the kernel as one more parameter; its choice is the fastest configuration that it evaluated.
@@ -28,6 +28,7 @@ from ge2.evidence.record import Record
 from ge2.tune.problems import Task
 from ge2.tune.space import Space, build_space
 
+from .targets import Section, Verdict
 from .tuning import current_times, geomean, problems, replayed
 
 STRATEGIES = ("random_sample", "genetic_algorithm", "simulated_annealing", "bayes_opt")
@@ -103,13 +104,28 @@ def compare(tasks: Sequence[Task], by_problem: dict[str, list[Record]], device: 
     return shares
 
 
+def _beside(shares: dict[str, list[float]], trials: int) -> list[Verdict]:
+    """Return whether ge2's search is at least as good as the best strategy of Kernel Tuner."""
+    means = {name: geomean(values) for name, values in shares.items()}
+    others = {name: mean for name, mean in means.items() if name.startswith("Kernel Tuner")}
+    if not others:
+        return []
+    best = max(others, key=lambda name: others[name])
+    ratio = means["ge2 guided"] / others[best]
+    return [Verdict("search on the same space and budget, Kernel Tuner", f"{trials} trials", 1.0,
+                    ratio, ratio >= 1.0, note=f"x {best}")]
+
+
 @click.command(help=__doc__)
 @click.argument("evidence", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option("--trials", type=int, multiple=True, default=(8, 16))
 @click.option("--seeds", type=int, default=5)
 @click.option("--arch", default="sm_90a")
-def main(evidence: tuple[Path, ...], trials: tuple[int, ...], seeds: int, arch: str) -> None:
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="result folder")
+def main(evidence: tuple[Path, ...], trials: tuple[int, ...], seeds: int, arch: str,
+         out: Path) -> None:
     """See the module."""
+    section = Section(out / "kernel_tuner.json")
     device = profile_for(arch)
     by_problem: dict[str, list[Record]] = {}
     for path in evidence:
@@ -117,7 +133,9 @@ def main(evidence: tuple[Path, ...], trials: tuple[int, ...], seeds: int, arch: 
             if isinstance(item, Record):
                 by_problem.setdefault(item.problem, []).append(item)
     for count in trials:
-        for name, values in compare(problems(device), by_problem, device, count, seeds).items():
+        shares = compare(problems(device), by_problem, device, count, seeds)
+        section.add(f"{count} trials", shares, _beside(shares, count))
+        for name, values in shares.items():
             click.echo(f"{count:3} trials  {name:36} {geomean(values):.4f} of the best, worst "
                        f"{min(values):.3f}, {len(values)} problems")
 

@@ -1,6 +1,6 @@
 """How good the search is: exhaustive search first, then searches of 16 and 40 trials against it.
 
-    python -m bench.tuning --out FOLDER [--seconds 100] [--evidence FILE ...]
+    python -m bench.tuning --out FOLDER [--seconds 40] [--evidence FILE ...]
 
 The problems and their spaces are those of the standard sweep. "Best" is the best time in all the
 evidence that is given or measured here. What a former call measured and wrote to evidence.jsonl is
@@ -9,12 +9,12 @@ not measured again, so that short calls add up to one exhaustive search.
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ from ge2.tune.search import Limits, Search
 from ge2.tune.session import Options, Session, corrections
 from ge2.tune.space import Space, build_space
 from ge2.tune.worker import Target
+
+from .targets import Section, Verdict
 
 OPERATORS = ("GEMM_BIAS_ACT", "ROW", "ELEMENTWISE", "CONV2D")
 SEEDS = 5
@@ -154,7 +156,7 @@ def fresh_searches(tasks: Sequence[Task], seconds: float) -> list[dict[str, Any]
 
 @click.command(help=__doc__)
 @click.option("--out", type=click.Path(path_type=Path), required=True)
-@click.option("--seconds", type=float, default=100.0, help="for exhaustive search")
+@click.option("--seconds", type=float, default=40.0, help="for exhaustive search")
 @click.option("--fresh", type=float, default=0.0, help="seconds for searches with nothing known")
 @click.option("--evidence", type=click.Path(path_type=Path), multiple=True)
 @click.option("--most", type=int, default=0, help="problems at most; 0 = all")
@@ -188,8 +190,31 @@ def main(out: Path, seconds: float, fresh: float, evidence: tuple[Path, ...], mo
     for row in searched:
         click.echo(f"fresh {row['problem']:32} {row['seconds']:6.1f} s  {row['time_us']:9.2f} us  "
                    f"default {row['default_us']:9.2f}  {row['variant']} {row['error'][:80]}")
-    (out / "tuning.json").write_text(json.dumps(
-        {"device": device.name, "quality": rows, "fresh": searched}, indent=1))
+    section = Section(out / "tuning.json", {"quality": rows, "fresh": searched})
+    section.conclude(verdicts(rows, searched))
+    section.summary()
+
+
+def verdicts(rows: Sequence[dict[str, Any]], searched: Sequence[dict[str, Any]]
+             ) -> Iterator[Verdict]:
+    """Yield what the targets say of searches on evidence, and of those with nothing known."""
+    for trials, goal in ((16, 0.96), (40, 0.99)):
+        if rows:
+            value = geomean([row[f"guided{trials}"] for row in rows])
+            yield Verdict(f"best time over a search's within {trials} trials",
+                          f"geometric mean of {len(rows)} problems (30 wanted)", goal, value,
+                          value >= goal and len(rows) >= 30)
+    for row in searched:
+        yield Verdict("seconds for a new problem, compile included", row["problem"], 10.0,
+                      row["seconds"], row["seconds"] <= 10.0, at_most=True, unit="s")
+        if row["time_us"]:
+            ratio = row["default_us"] / row["time_us"]
+            yield Verdict("tuned, default", row["problem"], 1.0, ratio, ratio >= 1.0)
+    for first, second in pairwise(searched):
+        if first["problem"] == second["problem"] and min(first["time_us"], second["time_us"]):
+            apart = abs(math.log(first["time_us"] / second["time_us"]))
+            yield Verdict("two searches, how far apart", first["problem"], 0.01, apart,
+                          apart <= 0.01, at_most=True)
 
 
 def report(rows: Sequence[dict[str, Any]], errors: dict[str, float]) -> None:
