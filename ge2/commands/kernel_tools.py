@@ -23,7 +23,7 @@ from .kernel_lookup import (
     sized_problems,
     sources_of,
 )
-from .output import Number, Report, bad, good, report_options
+from .output import Number, Report, bad, good, report_options, writable_folder
 
 if TYPE_CHECKING:
     from ..compiler.kernels.metadata import Variant
@@ -171,7 +171,7 @@ def diff(first: str, second: str, arch: str, json_target: str | None, quiet: boo
 @click.option("--op", "op_type", required=True, metavar="OP",
               help="Operator type, such as ELEMENTWISE, GEMM_BIAS_ACT or ROW.")
 @click.option("--dir", "folder", default="my_kernels", show_default=True, metavar="DIR",
-              help="Folder to write into.")
+              callback=writable_folder, help="Folder to write into.")
 @report_options
 def new(name: str, op_type: str, folder: str, json_target: str | None, quiet: bool, verbose: bool
         ) -> None:

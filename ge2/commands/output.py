@@ -107,6 +107,21 @@ def writable_file(context: click.Context, option: click.Parameter, target: Any) 
     raise click.BadParameter(f"{target} cannot be written: {why}")
 
 
+def writable_folder(_context: click.Context, _option: click.Parameter, target: str) -> str:
+    """Return an option's value where files can be written into a folder, which may be made first.
+
+    Raises:
+        click.BadParameter: a file is in its place, or it is closed to this user.
+    """
+    existing = next((p for p in (Path(target), *Path(target).parents) if p.exists()), Path())
+    if not existing.is_dir():
+        raise click.BadParameter(f"{target} cannot be written: {existing} is no folder")
+    if not os.access(existing, os.W_OK):
+        raise click.BadParameter(f"{target} cannot be written: {existing} is closed to this user; "
+                                 "wanted another place")
+    return target
+
+
 def report_options(function: _Function) -> _Function:
     """Add --json, -q and -v to a command; read them with Report(json_target, ...)."""
     for option in (

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import click
 
 from ..errors import EnvironmentUnusable, ModelError, near_matches
-from .output import Number, Report, bad, good, human_time, report_options, writable_file
+from .output import (
+    Number,
+    Report,
+    bad,
+    good,
+    human_time,
+    report_options,
+    writable_file,
+    writable_folder,
+)
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -51,13 +60,13 @@ def _known_suffix(context: click.Context, option: click.Parameter, target: str |
     """Return the value of --output; refuse a file that cannot, or of a kind that is not written."""
     if target in ("", "-"):
         raise click.BadParameter(f"{target!r} is no place for outputs; wanted a file or a folder")
-    if target is None or target.endswith("/") or Path(target).is_dir():
+    if target is None:
         return target
-    suffix = Path(target).suffix
+    suffix = "" if target.endswith("/") or Path(target).is_dir() else Path(target).suffix
     if suffix not in ("", ".npy", ".npz", ".csv"):
         raise click.BadParameter(f"{target!r} has an unknown suffix {suffix!r}; wanted .npz, .npy, "
                                  f".csv, or a folder: {target}/")
-    return str(writable_file(context, option, target)) if suffix else target
+    return str((writable_file if suffix else writable_folder)(context, option, target))
 
 
 def model_options(function: _Function) -> _Function:

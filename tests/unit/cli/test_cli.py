@@ -112,10 +112,19 @@ def test_a_failure_is_json_too(ge2: Any, tmp_path: Path, args: tuple[str, ...], 
     assert json.loads(file.read_text()) == result.json
 
 
-def test_a_system_error_is_one_line(ge2: Any, tmp_path: Path) -> None:
+def test_a_system_error_is_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "cli.py", "ops"], stdout=full,
+                              stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert [line for line in done.stderr.splitlines() if "Errno 28" in line] == [
+        "ge2: [Errno 28] No space left on device"]
+
+
+def test_a_folder_below_a_file_is_refused(ge2: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     result = ge2("kernels", "new", "mine", "--op", "ROW", "--dir", str(tmp_path / "file" / "sub"))
-    assert result.code == 1 and result.err.startswith("ge2: [Errno 20]")
+    assert result.code == 2 and f"{tmp_path / 'file'} is no folder" in result.err
 
 
 def test_schema_and_completion_as_json(ge2: Any, tmp_path: Path) -> None:
@@ -453,7 +462,7 @@ def test_streams_that_take_nothing_leave_the_exit_code(command: str, code: int) 
 
 @pytest.mark.parametrize(("args", "wanted"), [
     (("--output", ""), "no place for outputs"), (("--output", "-"), "no place for outputs"),
-    (("--trace", "-"), "takes only --json -"),
+    (("--trace", "-"), "takes only --json -"), (("--output", EXAMPLE + "/x/"), "is no folder"),
     (("--json", "{0}/a.npz", "--output", "{0}/a.npz"), "another option writes there")])
 def test_places_of_outputs_that_make_no_sense(ge2: Any, tmp_path: Path, args: tuple[str, ...],
                                               wanted: str) -> None:
