@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..compiler.kernels.metadata import Variant
     from ..evidence.device import DeviceProfile
 
-_COPIED = 16  # bytes that gather_staged copies at once
+_COPIED = 16  # bytes that gather_staged copies at once, and stores where places are kept
 _MOST_STAGED = 64 * 1024  # bytes of a block: three of them fit on a multiprocessor of an H200
 _STORED = 4  # bytes of a thread: wider ones spread a warp's indices over more lines
 
@@ -86,10 +86,12 @@ def _staged_layout() -> tuple[np.dtype[Any], str]:
 
 
 def staged_bytes(problem: Problem, variant: Variant) -> int:
-    """Return the bytes of x that a block of gather_staged keeps in shared memory."""
-    x = problem.inputs[0]
-    assert x is not None
-    return int(variant.param("ROWS")) * x.shape[-1] * DTYPES[x.dtype].itemsize
+    """Return the bytes of shared memory of a block of gather_staged: rows of x, and its places."""
+    x, indices = problem.inputs
+    assert x is not None and indices is not None
+    several = int(variant.param("GROUPS")) > 1
+    rows = int(variant.param("ROWS")) * x.shape[-1] * DTYPES[x.dtype].itemsize
+    return rows * 2 + indices.size * 4 if several else rows
 
 
 def staged_refusal(problem: Problem, variant: Variant) -> str:
@@ -109,7 +111,7 @@ def staged_refusal(problem: Problem, variant: Variant) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StagedRule:
-    """gather_staged: a block keeps a few rows of x; x and its indices dense."""
+    """gather_staged: a block keeps a few rows of x at a time; x and its indices dense."""
 
     def bind(self, problem: Problem, variant: Variant, device: DeviceProfile) -> list[LaunchRecord]:
         """See LaunchRule."""
@@ -119,11 +121,14 @@ class StagedRule:
         if out.size == 0 or x.size == 0:
             return []
         size, count = DTYPES[x.dtype].itemsize, indices.size
-        rows, per_block = prod(x.shape[:-1]), int(variant.param("ROWS"))
+        rows = prod(x.shape[:-1])
+        per_block = int(variant.param("ROWS")) * int(variant.param("GROUPS"))
+        # Places that a block keeps are read in wide accesses; indices want narrow threads.
+        stored = _STORED if variant.param("GROUPS") == 1 else _COPIED
         dtype, checks = _staged_layout()
         context = {
             **variant.param_map, "word": WORDS[size], "index": DTYPES[indices.dtype].c_type,
-            "vector": word_bytes(TensorSpec(x.dtype, (), (), min(out.align, _STORED)),
+            "vector": word_bytes(TensorSpec(x.dtype, (), (), min(out.align, stored)),
                                  count) // size,
             "ARGS_CHECKS": checks,
         }
@@ -140,7 +145,7 @@ class StagedRule:
     def examples(self, variant: Variant) -> list[Problem]:
         """See LaunchRule."""
         return [gather_problem(dtype, shape, index, 1, count) for dtype, shape, index, count in (
-            ("f32", (5, 20), "i64", (3, 8)), ("bf16", (3, 64), "i32", (7, 2)),
+            ("f32", (5, 20), "i64", (3, 8)), ("bf16", (11, 64), "i32", (7, 2)),
             ("u8", (4, 16), "i32", (33,)), ("f64", (2, 6), "i64", (5,)))]
 
 

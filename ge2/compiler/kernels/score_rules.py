@@ -237,9 +237,13 @@ def gather_staging(variant: Variant, facts: Facts, device: DeviceProfile) -> flo
         return 0.0
     x, indices = facts.problem.inputs
     assert x is not None and indices is not None
-    blocks = prod(x.shape[:-1]) // int(variant.param("ROWS"))
-    pays = 4 * indices.size >= x.shape[-1] >= 64 and blocks >= 2 * device.sm_count
-    return 40.0 if pays else 0.0
+    rows = prod(x.shape[:-1])
+    pays = 4 * indices.size >= x.shape[-1] >= 64 and rows >= 4 * device.sm_count
+    # Indices are as many bytes as a row or two: of many rows, several share one reading.
+    several = rows >= 24 * device.sm_count
+    kind = (variant.param("ROWS"), variant.param("GROUPS"))
+    suits = 10.0 if several and kind == (1, 8) else 5.0 if kind == (2, 1) else 0.0
+    return (40.0 if pays else 0.0) + suits
 
 
 def pad_ends(variant: Variant, facts: Facts, device: DeviceProfile) -> float:
