@@ -52,7 +52,8 @@ class Shadow:
         for root in {ref.root for ref in (*step.buffers, step.workspace) if ref is not None}:
             kind, name = self._plan.roots[root].kind, self._plan.roots[root].name
             buffer = memory.add(Buffer(bases[root], nbytes[root], f"{kind} {name!r}",
-                                       root in step.written, kind in ("input", "constant")))
+                                       root in step.written, kind in ("input", "constant"),
+                                       late=kind != "constant"))
             if root in self.written:
                 memory.set_written(buffer, self.written[root])
             self._buffers.append((root, buffer))

@@ -29,6 +29,8 @@ class Buffer:
         name: what reports call it ("input 0").
         writable: whether a kernel may write it.
         initialised: whether it holds values before the first launch.
+        late: whether the launch before may still write it: one that overlaps that launch
+            (LaunchRecord.pdl) reads it only after griddep_wait.
     """
 
     address: int
@@ -36,6 +38,7 @@ class Buffer:
     name: str = "buffer"
     writable: bool = True
     initialised: bool = True
+    late: bool = False
 
 
 class Memory:
@@ -60,7 +63,7 @@ class Memory:
         if buffer.nbytes:
             failed = self._native.ge2emu_arena_add(
                 self.handle, buffer.address, buffer.nbytes, buffer.name.encode(),
-                int(buffer.writable), int(buffer.initialised))
+                int(buffer.writable), int(buffer.initialised), int(buffer.late))
             if failed:
                 raise OutOfMemory("no memory for the emulator's shadow state",
                                   found=f"{buffer.nbytes} bytes")
@@ -68,20 +71,20 @@ class Memory:
         return buffer
 
     def allocate(self, nbytes: int, name: str, *, writable: bool = True,
-                 initialised: bool = False, offset: int = 0) -> Buffer:
+                 initialised: bool = False, late: bool = False, offset: int = 0) -> Buffer:
         """Return a new buffer far from all others, filled with 0xFF bytes (NaN, -1).
 
         Args:
             nbytes: exact size; every access beyond it is found.
             name: what reports call it.
-            writable, initialised: see Buffer.
+            writable, initialised, late: see Buffer.
             offset: bytes past a multiple of 4096 at which it starts, to test weak alignment.
         """
         block = mmap.mmap(-1, nbytes + offset + 2 * _GAP)
         self._maps.append(block)
         base = ctypes.addressof(ctypes.c_char.from_buffer(block)) + _GAP + offset
         ctypes.memset(base, 0xFF, nbytes)
-        return self.add(Buffer(base, nbytes, name, writable, initialised))
+        return self.add(Buffer(base, nbytes, name, writable, initialised, late))
 
     def bytes_of(self, buffer: Buffer) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """Return the buffer's bytes as an array that shares its memory."""

@@ -73,12 +73,14 @@ def run_problem(kernel: Variant | str, problem: Problem, arrays: Sequence[Array 
         NoKernelError: no such kernel, or no variant serves the problem.
     """
     variant, profile = _resolve(kernel, problem, device)
-    # Nothing runs before the problem, so its inputs are constant.
+    # As in a model whose weights are constant: what a launch reads early is, all else may have been
+    # written by the launch before.
     records = launch_table.bind(problem, variant, profile, constant=range(len(problem.inputs)))
     edit = edit or Edit()
     records = [edit.record(record) for record in records]
+    early = {slot for record in records for slot in record.early}
     memory = Memory()
-    tensors = [_input(memory, i, spec, array) for i, (spec, array)
+    tensors = [_input(memory, i, spec, array, late=i not in early) for i, (spec, array)
                in enumerate(zip(problem.inputs, arrays, strict=True))]
     outputs = [_output(memory, i, spec) for i, spec in enumerate(problem.outputs)]
     workspace = memory.allocate(max((r.workspace for r in records), default=0), "workspace")
@@ -128,13 +130,15 @@ def reach(spec: TensorSpec) -> tuple[int, int]:
     return sum(s for s in steps if s < 0), sum(s for s in steps if s > 0) + 1
 
 
-def _allocate(memory: Memory, spec: TensorSpec, name: str, writable: bool) -> Tensor:
+def _allocate(memory: Memory, spec: TensorSpec, name: str, *, writable: bool = False,
+              late: bool = False) -> Tensor:
     low, high = reach(spec)
     itemsize = DTYPES[spec.dtype].itemsize
     # Element 0, not the lowest one, has the promised alignment and no better one.
     align = max(spec.align, itemsize)
     offset = (align if align < 16 else 0) + (low * itemsize) % 16
-    buffer = memory.allocate((high - low) * itemsize, name, writable=writable, offset=offset % 16)
+    buffer = memory.allocate((high - low) * itemsize, name, writable=writable, late=late,
+                             offset=offset % 16)
     return Tensor(spec, buffer, buffer.address - low * itemsize)
 
 
@@ -163,14 +167,14 @@ def _touched(tensor: Tensor) -> Array:
     return np.repeat(covered, itemsize)
 
 
-def _input(memory: Memory, index: int, spec: TensorSpec | None,
-           array: Array | None) -> Tensor | None:
+def _input(memory: Memory, index: int, spec: TensorSpec | None, array: Array | None, *,
+           late: bool) -> Tensor | None:
     if spec is None:
         return None
     if array is None or array.shape != spec.shape:
         raise ShapeMismatch(f"input {index} has the wrong shape", argument=f"input {index}",
                             found=None if array is None else array.shape, wanted=spec.shape)
-    tensor = _allocate(memory, spec, f"input {index}", writable=False)
+    tensor = _allocate(memory, spec, f"input {index}", late=late)
     if spec.size:
         _view(memory, tensor, memory.bytes_of(tensor.buffer))[...] = array
         memory.set_written(tensor.buffer, _touched(tensor))

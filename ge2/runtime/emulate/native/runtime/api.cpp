@@ -168,12 +168,13 @@ Arena* ge2emu_arena_new() { return new Arena; }
 void ge2emu_arena_free(Arena* arena) { delete arena; }
 
 int ge2emu_arena_add(Arena* arena, void* base, u64 size, const char* name, u32 writable,
-                     u32 initialised) {
+                     u32 initialised, u32 late) {
   auto r = std::make_unique<Region>();
   r->name = name;
   r->base = static_cast<u8*>(base);
   r->size = size;
   r->writable = writable != 0;
+  r->late = late != 0;
   if (!make_shadow(*r)) return -1;
   if (initialised) std::memset(r->state, kInit, size);
   arena->regions[reinterpret_cast<addr_t>(base)] = r.get();

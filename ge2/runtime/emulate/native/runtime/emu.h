@@ -73,6 +73,7 @@ struct Region {
   u64 size = 0;
   bool writable = true;
   bool shared = false;
+  bool late = false;  // the launch before may still write it
   u8* state = nullptr;   // one State per byte
   Cell* cells = nullptr; // one per two bytes
 };

@@ -183,10 +183,11 @@ void touch(Region& r, u64 off, u64 n, u32 what, void* pc) {
         !ordered(c.write, t, r))
       race(r, g * 2, !write ? "reads" : "writes", "written", c.write, c.write_pc,
            pc);
-    if (L->overlaps && c.write && serial_of(c.write) < L->first_serial && !after_predecessor(t))
+    if (L->overlaps && !r.shared && !after_predecessor(t) &&
+        (write || r.late || (c.write && serial_of(c.write) < L->first_serial)))
       report("missing wait",
-             format("%s %s, which the launch before this one has written, without griddep_wait",
-                    write ? "writes" : "reads", place(r, g * 2).c_str()),
+             format("%s %s, which the launch before this one may still %s, without griddep_wait",
+                    write ? "writes" : "reads", place(r, g * 2).c_str(), write ? "use" : "write"),
              reinterpret_cast<addr_t>(r.base) + g * 2, pc);
     if (!write) {
       if (c.read0 == e) continue;
