@@ -153,7 +153,7 @@ def bind(problem: Problem, variant: Variant, device: DeviceProfile, *,
     for record in records:
         _check_limits(record, variant, device)
     records = place(records, problem.constant if prepare else (), len(problem.tensors))
-    return [_overlapped(record, constant) for record in records if all(record.grid)]
+    return [_overlapped(record, constant, device) for record in records if all(record.grid)]
 
 
 def preparable(problem: Problem, slot: int, device: DeviceProfile) -> bool:
@@ -170,9 +170,11 @@ def _preparing_rules(op_type: str, arch: str, _generation: int) -> tuple[Prepari
     return tuple(rule for rule in rules if isinstance(rule, PreparingRule))
 
 
-def _overlapped(record: LaunchRecord, constant: Collection[int]) -> LaunchRecord:
-    """Return the record without pdl where it reads early what may still be written."""
-    if record.pdl and not set(record.early) <= set(constant):
+def _overlapped(record: LaunchRecord, constant: Collection[int],
+                device: DeviceProfile) -> LaunchRecord:
+    """Return the record without pdl where the device has none, or where the kernel reads early what
+    may still be written."""
+    if record.pdl and not (device.caps.get("pdl", False) and set(record.early) <= set(constant)):
         return replace(record, pdl=False)
     return record
 

@@ -277,8 +277,10 @@ class _Builder:
             error.add_note(f"while planning node {node.name!r} ({node.op})")
             raise
         topic("select").info("node %s (%s): %s", node.name, node.op, choice.variant.id)
-        # What runs before the first step is not known, and may well write a constant.
-        constant = self._constants(refs[:len(problem.inputs)]) if self.steps else ()
+        # What runs before the first launch is not known, and may well write a constant. That launch
+        # overlaps nothing, else the second one might start before the unknown has ended.
+        is_first = not any(draft.records for draft in self.steps)
+        constant = () if is_first else self._constants(refs[:len(problem.inputs)])
         key = problem, choice.variant, constant
         bound = self.bound.get(key)
         if bound is None:
@@ -286,6 +288,8 @@ class _Builder:
                 problem, choice.variant, self.device, constant=constant,
                 prepare=set(problem.constant) <= set(self._constants(refs))))
         records = tuple(record for record in bound if record.prepares < 0)
+        if is_first:
+            records = *(replace(record, pdl=False) for record in records[:1]), *records[1:]
         made = [self._prepare(node, problem, choice, record, refs[record.prepares])
                 for record in bound if record.prepares >= 0]
         draft = _Draft(node, problem, choice, records, [*refs, *made])

@@ -61,7 +61,7 @@ class SimtRule:
         args, relocs = call.pack()
         source = call.source(variant, {"THREADS": threads, "VEC": width if fits else 1})
         return [LaunchRecord(source, (call.tiles(rows), 1, 1), (threads, 1, 1), args, relocs,
-                             smem=simt_shared_bytes(variant, call))]
+                             smem=simt_shared_bytes(variant, call), pdl=True)]
 
     def examples(self, variant: Variant) -> list[Problem]:
         """See LaunchRule."""
@@ -106,7 +106,8 @@ class MmaRule:
             **{name: x.vector(size, choices) for name, (x, size, choices) in widths.items()}})
         args, relocs = call.pack()
         return [LaunchRecord(source, (call.tiles(rows), 1, 1),
-                             (128, 1, 1), args, relocs, smem=mma_shared_bytes(variant, call))]
+                             (128, 1, 1), args, relocs, smem=mma_shared_bytes(variant, call),
+                             pdl=True)]
 
     def examples(self, variant: Variant) -> list[Problem]:
         """See LaunchRule."""

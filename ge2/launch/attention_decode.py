@@ -144,11 +144,11 @@ def decode_records(call: AttentionCall, variant: Variant, device: DeviceProfile,
     records = [LaunchRecord(
         source, (plan.shares * plan.splits, 1, 1), (threads, 1, 1), args, relocs,
         smem=decode_shared_bytes(variant, call, device), workspace=states,
-        semaphores=plan.shares if split and not apart else 0)]
+        semaphores=plan.shares if split and not apart else 0, pdl=True)]
     if apart:
         merging = KernelSource(source.template, source.context, variant.kernel.entries[1])
         records.append(LaunchRecord(merging, (plan.shares, 1, 1), (threads, 1, 1), args, relocs,
-                                    workspace=states))
+                                    workspace=states, pdl=True))
     return records
 
 

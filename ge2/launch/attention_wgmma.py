@@ -61,7 +61,7 @@ class WgmmaAttentionRule:
                 head_map(1, call, call.k, call.keys, call.size, call.groups, bn),
                 head_map(2, call, call.v, call.keys, call.value_size, call.groups, bn),
                 head_map(3, call, call.y, call.queries, call.value_size, call.heads, STORE_ROWS)),
-            semaphores=2 if dynamic else 0)]
+            semaphores=2 if dynamic else 0, pdl=True)]
 
     def examples(self, variant: Variant) -> list[Problem]:
         """Return problems for compile tests; see LaunchRule."""

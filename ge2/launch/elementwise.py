@@ -119,7 +119,8 @@ def _make_record(problem: Problem, variant: Variant, context: dict[str, Any],
     args, relocs = ArgsBuilder(dtype, values, pointer_slots(n_in, n_out)).pack()
     source = KernelSource(variant.kernel.template, tuple(sorted(full.items())),
                           variant.kernel.name)
-    return LaunchRecord(source, args=args, relocs=relocs, **launch)
+    return LaunchRecord(source, args=args, relocs=relocs, pdl="pdl" in variant.kernel.flags,
+                        **launch)
 
 
 @lru_cache(maxsize=1024)

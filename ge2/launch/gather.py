@@ -69,7 +69,7 @@ class GatherRule:
         source = KernelSource(variant.kernel.template, tuple(sorted(context.items())),
                               variant.kernel.name)
         return [LaunchRecord(source, (-(-words // (threads * variant.param("UNROLL"))), 1, 1),
-                             (threads, 1, 1), args, relocs)]
+                             (threads, 1, 1), args, relocs, pdl=True)]
 
     def examples(self, variant: Variant) -> list[Problem]:
         """See LaunchRule."""

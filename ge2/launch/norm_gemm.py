@@ -124,7 +124,8 @@ class NormGemmRule:
                     *output_maps(MAP_BYTES, product))
         return [LaunchRecord(kernel=source_of(variant, product, classes),
                              grid=(rows * groups, 1, 1), block=shape.block, args=args,
-                             relocs=relocs, smem=shape.smem, tensor_maps=maps)]
+                             relocs=relocs, smem=shape.smem, tensor_maps=maps,
+                             pdl=True, early=(product.b.slot,) if self.mapped else ())]
 
     def examples(self, variant: Variant) -> list[Problem]:
         """Return problems for compile tests; see LaunchRule."""

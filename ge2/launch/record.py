@@ -87,9 +87,12 @@ class LaunchRecord:
         relocs, tensor_maps: the holes in args.
         workspace: bytes of scratch memory needed (shared by all records of one bind).
         semaphores: 32-bit words, zero at entry, that the kernel leaves zero at exit.
-        pdl: launch with programmatic stream serialisation.
-        early: slots of buffers that a pdl launch may read while the grids before it still run;
-            launch_table.bind drops pdl unless these are said to be constant.
+        pdl: launch with programmatic stream serialisation: the grid may start while those before
+            it still run, and waits for them before it writes anything, or reads anything but
+            `early`; at least one thread of it waits. launch_table.bind drops it where the device
+            has none.
+        early: slots of buffers that a pdl launch may read before that; launch_table.bind drops pdl
+            unless these are said to be constant.
         cooperative: all blocks run at the same time, so that they may wait for each other; the grid
             fits on the device at once.
         prepares: the one input that the launch reads, to write it in another form into the buffer

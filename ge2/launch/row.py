@@ -116,7 +116,8 @@ def row_record(problem: Problem, variant: Variant, steps: Sequence[int], context
                           entry or variant.kernel.name)
     if launch["grid"][0] > INT32_MAX:
         raise Unsupported("too many rows for one launch", found=layout.rows)
-    return LaunchRecord(source, args=args, relocs=relocs, **launch)
+    return LaunchRecord(source, args=args, relocs=relocs, pdl="pdl" in variant.kernel.flags,
+                        **launch)
 
 
 def _is_fast(problem: Problem) -> bool:

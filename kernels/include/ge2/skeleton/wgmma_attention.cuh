@@ -9,6 +9,7 @@
 #include <ge2/gemm/store_box.cuh>
 #include <ge2/ptx/barrier.cuh>
 #include <ge2/ptx/fence.cuh>
+#include <ge2/ptx/griddep.cuh>
 #include <ge2/ptx/ldst.cuh>
 #include <ge2/ptx/mbarrier.cuh>
 #include <ge2/ptx/opaque.cuh>
@@ -463,6 +464,7 @@ struct WgmmaAttention {
     };
 
     static void run(const Args& args) {
+        ptx::griddep_launch_dependents();
         const Shared shared;
         const Tiles tiles(args);
         // Through a shuffle, so that the compiler knows that all lanes of a warp agree.
@@ -475,6 +477,7 @@ struct WgmmaAttention {
             ptx::tma_prefetch(&args.map_y);
         }
         __syncthreads();
+        ptx::griddep_wait();
         if (warp < 4) {
             ptx::setmaxnreg_dec<PRODUCER_REGISTERS>();
             if (threadIdx.x == 0) produce_queries(args, shared, tiles);
