@@ -204,7 +204,8 @@ MUTANTS = [
            "offset(k + lane / 8 % 2 * 8 + lane % 8 + 64,", header="ge2/gemm/mma_tile.cuh"),
     Mutant("norm: no barrier between rows and products", NORM,
            "            __syncthreads();  // the tile is there for all", "            //"),
-    Mutant("norm: rows outside of x are read", NORM, "left - first, k, lane);", "BM, k, lane);"),
+    Mutant("norm: rows outside of x are read", NORM, "first, left, static_cast<int>",
+           "first, BM, static_cast<int>"),
     Mutant("norm: columns outside of x are read", NORM, "inside = r < rows_left ? k - column",
            "inside = r < rows_left ? 256 - column", header="ge2/gemm/norm_rows.cuh"),
     Mutant("norm: wgmma reads rows that only threads see", NORM_WGMMA,
@@ -415,10 +416,9 @@ def _overlay(folder: Path, mutant: Mutant) -> tuple[Path, ...]:
 def _edit(mutant: Mutant, folder: Path) -> Edit:
     if mutant.header:
         return Edit(includes=_overlay(folder, mutant))
-    seen: list[bool] = []
 
     def text(source: str) -> str:
-        seen.append(mutant.old in source)
+        assert mutant.old in source, "the template has changed; so must the mutant"
         return source.replace(mutant.old, mutant.new, mutant.count)
 
     return Edit(text=text)
