@@ -29,6 +29,8 @@ def gradient_preference(problem: Problem, variant: Variant) -> float:
     """Return points: none for kernels without wgmma; 30 for each factor of two in time."""
     if variant.kernel.name != "attention_grad_wgmma":
         return 0.0
+    from ...launch.attention_grad import gradient_call
+
     dims, params = problem_dims(problem), variant.param_map
     banded = gradient_call(problem).forward.is_banded
     queries = (_padding(dims["QUERIES"], params["QUERIES"])
