@@ -223,7 +223,11 @@ def resample_rows(variant: Variant, facts: Facts, device: DeviceProfile) -> floa
         from ...launch.resample import grows
 
         pays = grows(facts.problem) and facts.dims["SIZE"] >= 8192 * device.sm_count
-        return 20.0 if pays else -20.0
+        x = facts.problem.inputs[0]
+        assert x is not None
+        tall = x.shape[-2] >= 32  # rows: as many as eight of every thread
+        suits = 2.0 if tall == (variant.param("UNROLL") == 8) else 0.0
+        return (20.0 if pays else -20.0) + suits
     many = facts.dims["SIZE"] >= 64 * 1024 * device.sm_count
     return 5.0 if (variant.param("ROWS") == 8) == many else 0.0
 
